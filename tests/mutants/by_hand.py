@@ -118,7 +118,10 @@ CHANGES = (
     ),
     ("absent workers are merged", "in zip(parts, present, strict=True)« if is_there→»]"),
     ("the last share that goes round a ring is copied, not added", "merges=step < workers - «1→2»,"),
-    ("the group's own sum is taken for the total", "total[at] = «one.words[first : first + size]→total[at]»"),
+    (
+        "the group's own sum is taken for the total",
+        "total[at] = «lane_sum.words[first : first + size]→total[at]»",
+    ),
     (
         "operations are told apart by bucket alone",
         "«→"
@@ -133,7 +136,7 @@ CHANGES = (
     ),
     (
         "hops name the workers the other way round",
-        "HostHop(«arriving.first, own.first→own.first, arriving.first», key)",
+        "HostHop(«arriving.first, local.first→local.first, arriving.first», key)",
     ),
     ("an absent worker counts", "present[worker] = «not message.is_absent→True»"),
     (

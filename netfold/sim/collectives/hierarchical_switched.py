@@ -111,10 +111,10 @@ def lanes_of(groups: RankGroups, inner: Callable[[int], Cut]) -> tuple[Lane, ...
     """The lanes of a hierarchy whose groups have these schedules; together they carry every word once."""
     edges, inners = inners_of(groups, inner)
     owners = [[group[at] for at in inners[len(group)].owners.tolist()] for group in groups]
-    found: dict[tuple[int, ...], list[tuple[Fraction, Fraction]]] = {}
-    for stretch, own in zip(pairwise(edges), zip(*owners, strict=True), strict=True):
-        found.setdefault(tuple(own), []).append(stretch)
-    return tuple(Lane(members, tuple(stretches)) for members, stretches in found.items())
+    lanes: dict[tuple[int, ...], list[tuple[Fraction, Fraction]]] = {}
+    for stretch, leaders in zip(pairwise(edges), zip(*owners, strict=True), strict=True):
+        lanes.setdefault(tuple(leaders), []).append(stretch)
+    return tuple(Lane(members, tuple(stretches)) for members, stretches in lanes.items())
 
 
 def half(cut: Cut, *, merges: bool) -> Cut:
@@ -286,20 +286,22 @@ def pace_of_phases(
     ]
     if not paces:
         return pace_of(Routed.by_seed(shape.whole(0), network, job.nodes, seed, job.index), frame)
-    slowest = min(paces, key=lambda one: one.elements_per_s)
+    slowest = min(paces, key=lambda pace: pace.elements_per_s)
     return Pace(
-        1 / sum(1 / one.elements_per_s for one in paces),
-        sum(one.latency_ps for one in paces),
+        1 / sum(1 / pace.elements_per_s for pace in paces),
+        sum(pace.latency_ps for pace in paces),
         slowest.busiest,
     )
 
 
 def _switch_pace(network: Network, plans: Sequence[CollectivePlan | None], share: float) -> Pace:
     """The pace of several jobs on switches at the same time, each with a share of the words at most."""
-    found = [plan for plan in plans if plan is not None]
-    trees = [tree for plan in found for tree in plan.aggregations]
+    switch_plans = [plan for plan in plans if plan is not None]
+    trees = [tree for plan in switch_plans for tree in plan.aggregations]
     pace = job_pace(network, *trees)
-    return Pace(pace.elements_per_s / len(found) / share, pace.latency_ps, pace.busiest, pace.is_windowed)
+    return Pace(
+        pace.elements_per_s / len(switch_plans) / share, pace.latency_ps, pace.busiest, pace.is_windowed
+    )
 
 
 def estimate_switched(
@@ -328,9 +330,12 @@ def estimate_switched(
     phases += [_together(bests) for bests in many if bests]
     if not phases:
         return Estimate(0.0, "", 0.0, 0.0)
-    slowest = max(phases, key=lambda one: one.busy_s)
+    slowest = max(phases, key=lambda phase: phase.busy_s)
     return Estimate(
-        sum(one.seconds for one in phases), slowest.link, slowest.busy_s, sum(one.latency_s for one in phases)
+        sum(phase.seconds for phase in phases),
+        slowest.link,
+        slowest.busy_s,
+        sum(phase.latency_s for phase in phases),
     )
 
 
@@ -350,11 +355,13 @@ def _part_best(
 def _together(bests: Sequence[Estimate]) -> Estimate:
     """The time of several at once."""
     busy: defaultdict[str, float] = defaultdict(float)
-    for one in bests:
-        busy[one.link] += one.busy_s
+    for estimate in bests:
+        busy[estimate.link] += estimate.busy_s
     link = max(busy, key=lambda name: busy[name])
-    latency_s = max(one.latency_s for one in bests)
-    return Estimate(max(busy[link] + latency_s, *(one.seconds for one in bests)), link, busy[link], latency_s)
+    latency_s = max(best.latency_s for best in bests)
+    return Estimate(
+        max(busy[link] + latency_s, *(best.seconds for best in bests)), link, busy[link], latency_s
+    )
 
 
 # Resolves hierarchies whose inner or outer collective runs in switches, with their closed form.
@@ -387,8 +394,8 @@ class PartLocation(Location):
     @property
     def name_in_errors(self) -> str:
         """What errors about other jobs, or other parts of this one, call it."""
-        own = f"collective.{self.part}"
-        return f"{own} of {super().name_in_errors}" if self.job else own
+        part_key = f"collective.{self.part}"
+        return f"{part_key} of {super().name_in_errors}" if self.job else part_key
 
     def job_error(self, path: str, message: str, hint: str = "") -> ScenarioError:
         """An error about the value at a path of the job; keys of a collective are those of the part.
@@ -401,8 +408,8 @@ class PartLocation(Location):
             return super().job_error(
                 f"collective.{self.key}", f"{self.part}: {message}", f"use {what}; {renamed}"
             )
-        own = f"collective.{self.part}."
-        named = (text.replace("collective.", own) for text in (path, message, hint))
+        prefix = f"collective.{self.part}."
+        named = (text.replace("collective.", prefix) for text in (path, message, hint))
         return super().job_error(*named)
 
 
@@ -460,17 +467,21 @@ def _with_switches(
     blocks = max(1, -(-elements // shape.section.chunk_words))
     return replace(
         plan,
-        sender=replace(plan.sender, timeout_max_ps=max(one.sender.timeout_max_ps for one in (plan, *parts))),
+        sender=replace(
+            plan.sender, timeout_max_ps=max(subplan.sender.timeout_max_ps for subplan in (plan, *parts))
+        ),
         held_bytes=plan.held_bytes + _SUM_BYTES * (3 * len(shape.groups) + 2),
         tables_bytes=sum(
-            tables_bytes(blocks * one.transfers, blocks * one.chunks, one.workers)
-            for one in (*inner, *across)
+            tables_bytes(blocks * schedule.transfers, blocks * schedule.chunks, schedule.workers)
+            for schedule in (*inner, *across)
         ),
-        aggregations=tuple(tree for one in parts for tree in one.aggregations),
+        aggregations=tuple(tree for part in parts for tree in part.aggregations),
         passes=max(
-            (one.passes for one in parts), key=lambda one: (one.packet, one.result), default=plan.passes
+            (part.passes for part in parts),
+            key=lambda passes: (passes.packet, passes.result),
+            default=plan.passes,
         ),
-        needs_lossless=any(one.needs_lossless for one in parts),
+        needs_lossless=any(part.needs_lossless for part in parts),
     )
 
 
@@ -481,14 +492,14 @@ def _part(
     spec = shape.inner_spec if name == "inner" else shape.outer_spec
     section = getattr(shape.section, name)
     location = PartLocation(**vars(job.location), part=name, key=key_of(shape.section))
-    own = replace(
+    part_job = replace(
         job,
         location=location,
         hosts=tuple(job.hosts[worker] for worker in workers),
         elements=max(1, math.ceil(share * job.elements)),
     )
     assert spec.as_part is not None
-    return spec.resolve(spec.as_part(section, own), own).plan
+    return spec.resolve(spec.as_part(section, part_job), part_job).plan
 
 
 def _check_parts(shape: Shape, job: JobContext) -> None:
@@ -531,10 +542,10 @@ def _check_codec(shape: Shape, job: JobContext) -> None:
 def _check_overflow(shape: Shape, plans: Sequence[CollectivePlan], location: Location) -> None:
     """Refuse sums that one part wraps, and another does not."""
     has_hosts = shape.inner_spec.is_between_hosts or shape.outer_spec.is_between_hosts
-    found = {plan.overflow for plan in plans} | ({Overflow.WRAP} if has_hosts else set())
-    if len(found) < 2:
+    overflows = {plan.overflow for plan in plans} | ({Overflow.WRAP} if has_hosts else set())
+    if len(overflows) < 2:
         return
-    names = ", ".join(sorted(one.name.lower() for one in found))
+    names = ", ".join(sorted(overflow.name.lower() for overflow in overflows))
     part = "inner" if not shape.inner_spec.is_between_hosts else "outer"
     raise location.job_error(
         f"collective.{part}.overflow",
@@ -620,17 +631,17 @@ class Switched:
         start, numbers = partial(self._start, parts), count(1)
         self._first: list[Collective] = []
         self._last: list[Collective] = []
-        for group, own in zip(plan.groups, plan.inside, strict=True):
+        for group, switch_plan in zip(plan.groups, plan.inside, strict=True):
             cut = plan.inner(len(group))
             reduce_ = partial(SwitchedStage, cut=half(cut, merges=True), ranks=group, number=next(numbers))
-            self._first.append(start(own, group) if own else reduce_(plan, self._of(group)))
+            self._first.append(start(switch_plan, group) if switch_plan else reduce_(plan, self._of(group)))
             self._last.append(
                 SwitchedStage(plan, self._of(group), half(cut, merges=False), group, next(numbers))
             )
         self._across: list[Collective] = []
-        for lane, own in zip(plan.lanes, plan.across, strict=True):
-            if own is not None:
-                self._across.append(start(own, lane.members))
+        for lane, switch_plan in zip(plan.lanes, plan.across, strict=True):
+            if switch_plan is not None:
+                self._across.append(start(switch_plan, lane.members))
                 continue
             assert plan.outer is not None
             self._across.append(
@@ -651,9 +662,9 @@ class Switched:
         self, parts: Mapping[str, CollectiveSpec], plan: CollectivePlan, workers: Sequence[int]
     ) -> Collective:
         """Start what switches do for some of the workers."""
-        found = parts[plan.kind].start(plan, self._of(workers))
-        self._switches.append(found)
-        return found
+        collective = parts[plan.kind].start(plan, self._of(workers))
+        self._switches.append(collective)
+        return collective
 
     @property
     def overflow(self) -> Overflow:
@@ -677,7 +688,7 @@ class Switched:
         else:
             sums = yield from self._first[group].exchange(at, messages, place)
         if group not in operation.totals:
-            operation.totals[group] = [np.empty_like(one.words) for one in sums]
+            operation.totals[group] = [np.empty_like(group_sum.words) for group_sum in sums]
         environment = self._context.environment
         yield environment.all_of(
             [
@@ -687,7 +698,9 @@ class Switched:
         )
         if len(self._plan.groups[group]) > 1:
             totals = operation.totals[group]
-            finals = tuple(replace(one, words=all_) for one, all_ in zip(messages, totals, strict=True))
+            finals = tuple(
+                replace(message, words=all_) for message, all_ in zip(messages, totals, strict=True)
+            )
             yield from self._last[group].exchange(at, finals, place)
         return self._finished(group, place)
 
@@ -702,23 +715,23 @@ class Switched:
         """One owner's side of the all-reduce of its words across groups."""
         chunk_words = self._plan.block_words
         parts = [
-            self._plan.lanes[lane].slices(one.words.size, blocks_of(one.words.size, chunk_words))
-            for one in sums
+            self._plan.lanes[lane].slices(group_sum.words.size, blocks_of(group_sum.words.size, chunk_words))
+            for group_sum in sums
         ]
-        own = tuple(
-            replace(message, words=np.concatenate([one.words[at] for at in part]))
-            for message, one, part in zip(messages, sums, parts, strict=True)
+        lane_messages = tuple(
+            replace(message, words=np.concatenate([group_sum.words[at] for at in part]))
+            for message, group_sum, part in zip(messages, sums, parts, strict=True)
         )
         merged: Sequence[Merged]
         if len(self._plan.groups) == 1:
-            merged = [merged_message([one]) for one in own]
+            merged = [merged_message([lane_message]) for lane_message in lane_messages]
         else:
-            merged = yield from self._across[lane].exchange(group, own, place)
-        for total, one, part in zip(self._open[place].totals[group], merged, parts, strict=True):
+            merged = yield from self._across[lane].exchange(group, lane_messages, place)
+        for total, lane_sum, part in zip(self._open[place].totals[group], merged, parts, strict=True):
             first = 0
             for at in part:
                 size = at.stop - at.start
-                total[at] = one.words[first : first + size]
+                total[at] = lane_sum.words[first : first + size]
                 first += size
 
     def _finished(self, group: int, place: OperationPlace) -> tuple[Merged, ...]:
@@ -729,7 +742,8 @@ class Switched:
             if operation.finished:
                 first = operation.totals[operation.finished[0]]
                 totals[:] = [
-                    one if same_bits(one, other) else other for one, other in zip(first, totals, strict=True)
+                    shared if same_bits(shared, other) else other
+                    for shared, other in zip(first, totals, strict=True)
                 ]
             operation.finished.append(group)
         operation.served += 1
@@ -739,11 +753,11 @@ class Switched:
 
     def switch_counters(self) -> list[dict[str, int]]:
         """Counters of its switches, group by group, then lane by lane, each with the root first."""
-        return [counters for one in self._switches for counters in one.switch_counters()]
+        return [counters for collective in self._switches for counters in collective.switch_counters()]
 
     def leaks(self) -> list[str]:
         """Slots and entries of switches that still hold words at the end of a run."""
-        return [leak for one in self._switches for leak in one.leaks()]
+        return [leak for collective in self._switches for leak in collective.leaks()]
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message, operation and worker of a word, and the worker's group."""
@@ -752,11 +766,11 @@ class Switched:
 
     def share(self) -> float:
         """Progress of what switches do, or of the messages between hosts, if that is under way."""
-        shares = [one.share() for one in self._switches]
+        shares = [collective.share() for collective in self._switches]
         streams = sum(shares) / len(shares) if shares else 0.0
         return max(streams, self._context.fabric.engine.schedules_share(self._context.job))
 
     def retransmitted_packets(self) -> int:
         """Packets retransmitted so far, by all workers, to switches and to each other."""
         flows = self._context.fabric.engine.flow_retransmissions(self._context.job)
-        return flows + sum(one.retransmitted_packets() for one in self._switches)
+        return flows + sum(collective.retransmitted_packets() for collective in self._switches)

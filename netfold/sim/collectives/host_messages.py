@@ -213,8 +213,8 @@ class Finished:
         joined = self.made(name, words, lambda: join(list(words.values())))
         first, *others = chunks.values()
         is_mixed = first.is_mixed or any(
-            one.is_mixed or one.workers != first.workers or not _are_same(one.present, first.present)
-            for one in others
+            chunk.is_mixed or chunk.workers != first.workers or not _are_same(chunk.present, first.present)
+            for chunk in others
         )
         is_all = first.workers == self.workers and not is_mixed
         return Merged(joined, first.workers, present=None if is_all else first.present, is_mixed=is_mixed)
@@ -306,10 +306,10 @@ class HostRun(ABC):
         number, finished = self._open[key]
         tensors = self._context.tensors
         request = Request(*operation, message.label, tensors[operation.bucket] if tensors else ())
-        own = MessageExchange(number, message, finished, request)
+        exchange = MessageExchange(number, message, finished, request)
         if is_first:
-            self.begin(own)
-        merged = yield from self.carry(worker, own)
+            self.begin(exchange)
+        merged = yield from self.carry(worker, exchange)
         finished.served += 1
         if finished.is_over:
             del self._open[key]
@@ -358,8 +358,8 @@ class ChannelRun(HostRun):
 
     def share(self) -> float:
         """Share of the chunks of the messages in flight that have arrived."""
-        wanted = sum(one.finished.expected or self.chunks_count for one in self._open.values())
-        return sum(one.finished.received for one in self._open.values()) / wanted if wanted else 0.0
+        wanted = sum(message.finished.expected or self.chunks_count for message in self._open.values())
+        return sum(message.finished.received for message in self._open.values()) / wanted if wanted else 0.0
 
 
 def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:
@@ -490,9 +490,9 @@ class ScheduledRun(HostRun):
         number = context.fabric.open_schedule(
             operation, f"{request.label} of {place.in_words}", partial(self._answer, exchange.number)
         )
-        found = _UnderWay(number, schedule, message, result, exchange, np.zeros(self.workers, np.bool_))
-        self._under_way[exchange.number] = found
-        return found
+        under_way = _UnderWay(number, schedule, message, result, exchange, np.zeros(self.workers, np.bool_))
+        self._under_way[exchange.number] = under_way
+        return under_way
 
     def _merge_ps(
         self, schedule: Schedule, ends: NDArray[np.int64], message: Message
@@ -504,8 +504,8 @@ class ScheduledRun(HostRun):
         times_ps = [
             [merge_words_ps(device, size), merge_words_ps(device, lifted * size)] for size in sizes.tolist()
         ]
-        found = np.array(times_ps, np.int64).reshape(-1, 2)
-        return np.ascontiguousarray(found[place]) if found.any() else None
+        merges_ps = np.array(times_ps, np.int64).reshape(-1, 2)
+        return np.ascontiguousarray(merges_ps[place]) if merges_ps.any() else None
 
     def _answer(self, operation: int, transfer: int) -> None:
         """Tell the engine when a merge ends, at a worker whose host has faults or of a codec that merges."""
@@ -528,11 +528,11 @@ class ScheduledRun(HostRun):
         key = self._merge_key(exchange, worker, int(schedule.step[transfer]))
         work_ps, sizes = 0, []
         for part in range(first, first + count):
-            arriving, own = under_way.cells.pop((source, part)), under_way.cells[worker, part]
-            work_ps += merge_ps(self._context.device, message, arriving.words, own.words)
-            operands = Merged(arriving.words, arriving.workers), Merged(own.words, own.workers)
+            arriving, local = under_way.cells.pop((source, part)), under_way.cells[worker, part]
+            work_ps += merge_ps(self._context.device, message, arriving.words, local.words)
+            operands = Merged(arriving.words, arriving.workers), Merged(local.words, local.workers)
             merged = combine(message.merged_by, *operands, key)
-            exchange.finished.hops[part].append(HostHop(arriving.first, own.first, key))
+            exchange.finished.hops[part].append(HostHop(arriving.first, local.first, key))
             under_way.cells[worker, part] = _Cell(merged.words, merged.workers, arriving.first)
             if merged.workers == self.workers:
                 under_way.final[part] = merged.words
@@ -552,18 +552,18 @@ class ScheduledRun(HostRun):
             merge, final = message.host_merge, under_way.final
             parts = [final[part] for part in range(len(final))]
             words = exchange.finished.made("joined", {}, lambda: join_host(merge, parts))
-            found = Merged(words, self.workers)
+            merged = Merged(words, self.workers)
         else:
             assert under_way.result is not None
             present = under_way.present
             workers = int(present.sum())
             is_mixed = bool((engine.contributors(under_way.number, worker) != workers).any())
             named = None if workers == self.workers and not is_mixed else present
-            found = Merged(under_way.result, workers, present=named, is_mixed=is_mixed)
+            merged = Merged(under_way.result, workers, present=named, is_mixed=is_mixed)
         if exchange.finished.served == self.workers - 1:  # the last worker
             del self._under_way[exchange.number]
             self._context.fabric.close_schedule(under_way.number)
-        return found
+        return merged
 
     def share(self) -> float:
         """Share of the transfers of the messages in flight that are processed."""

@@ -84,10 +84,10 @@ def add_server(world: World, job: Job, server: AtpServer) -> World:
 
 def with_entries(old: Entries, count: int, words: int) -> Entries:
     """Entries that begin with the old ones: a switch keeps its range, new switches come behind it."""
-    found = new_entries(count, words)
-    found.rows[: len(old.rows)] = old.rows
-    found.values[: len(old.rows), : old.values.shape[1]] = old.values
-    return found
+    grown = new_entries(count, words)
+    grown.rows[: len(old.rows)] = old.rows
+    grown.values[: len(old.rows), : old.values.shape[1]] = old.values
+    return grown
 
 
 def place_entries(servers: Table) -> int:

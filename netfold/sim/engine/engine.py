@@ -118,8 +118,8 @@ class EngineSchedules(EngineViews):
 
     def contributors(self, number: int, worker: int) -> NDArray[np.int32]:
         """(chunks,) how many workers contributed to each chunk, as a worker that has finished was told."""
-        found: NDArray[np.int32] = self._schedules[number].cells["workers"][worker]
-        return found
+        counts: NDArray[np.int32] = self._schedules[number].cells["workers"][worker]
+        return counts
 
     def has_finished(self, number: int) -> bool:
         # Whether all workers of a schedule have, so that it can be closed.

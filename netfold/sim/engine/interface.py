@@ -157,7 +157,9 @@ class Job:
         """Children of a point by index: (True, rank) of its workers, then (False, point) of points below."""
         homes = self.homes or (0,) * len(self.hosts)
         workers = [(True, rank) for rank, home in enumerate(homes) if home == point]
-        below = [(False, child) for child, one in enumerate(self.branches, start=1) if one.parent == point]
+        below = [
+            (False, child) for child, branch in enumerate(self.branches, start=1) if branch.parent == point
+        ]
         return (*workers, *below)
 
 

@@ -67,7 +67,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
     slots = _place_registers(jobs, points, room)
     if not is_first and (points["register_base"][: world.points.size] != world.points["register_base"]).any():
         raise RuntimeError("registers that are in use would move; reserve slots for all jobs")
-    words = max(int(one.sender.elements * one.lanes) for one in jobs)
+    words = max(int(job_row.sender.elements * job_row.lanes) for job_row in jobs)
     windows = records((streams.size, int(jobs["window"].max())), rows.WINDOW)
     for name in ("unit", "expected_psn", "switch_expected_psn"):
         windows[name] = -1
@@ -171,13 +171,16 @@ def _grow_splits(world: World, job: Job, points: Table, children: Table) -> tupl
         row = splits[base + index]
         row.job, row.switch, row.index, row.route = points[0].job, split.switch, index, split.route
     for number in sorted({split.point for split in job.splits}):
-        own = [(index, one) for index, one in enumerate(job.splits) if one.point == number]
-        elsewhere = {child for _, split in own for child in split.children}
+        point_splits = [(index, split) for index, split in enumerate(job.splits) if split.point == number]
+        elsewhere = {child for _, split in point_splits for child in split.children}
         point = points[number]
         direct = [child for child in range(int(point.children_count)) if child not in elsewhere]
-        senders = [(point, direct, -1), *((splits[base + index], one.children, index) for index, one in own)]
+        senders = [
+            (point, direct, -1),
+            *((splits[base + index], split.children, index) for index, split in point_splits),
+        ]
         for sender, kept, index in senders:
-            below = [base + other for other, one in own if one.parent == index]
+            below = [base + other for other, split in point_splits if split.parent == index]
             sender.first_receiver, sender.receivers_count = children.size, len(kept) + len(below)
             children = enlarged(children, children.size + len(kept) + len(below))
             entries = children[sender.first_receiver :]
@@ -194,19 +197,19 @@ def _with_registers(old: Registers, slots: int, words: int) -> Registers:
     """Registers that begin with the old ones; these themselves if they are large enough."""
     if old.values.shape == (2 * slots, words):
         return old
-    found, count = new_registers(slots, words), len(old.slots)
-    found.slots[:count] = old.slots
-    found.values[:count, : old.values.shape[1]] = old.values
-    return found
+    registers, count = new_registers(slots, words), len(old.slots)
+    registers.slots[:count] = old.slots
+    registers.values[:count, : old.values.shape[1]] = old.values
+    return registers
 
 
 def _widened(payloads: NDArray[np.int32], words: int) -> NDArray[np.int32]:
     """Payload rows with room for `words` words, which is no less than they have."""
     if payloads.shape[1] == words:
         return payloads
-    found = np.zeros((payloads.shape[0], words), np.int32)
-    found[:, : payloads.shape[1]] = payloads
-    return found
+    wide_payloads = np.zeros((payloads.shape[0], words), np.int32)
+    wide_payloads[:, : payloads.shape[1]] = payloads
+    return wide_payloads
 
 
 def _place_registers(jobs: Table, points: Table, room: Mapping[int, int]) -> int:
@@ -244,7 +247,7 @@ class StreamLayout(NamedTuple):
     def of(cls, segments: Sequence[Segment], is_scaled: bool) -> StreamLayout:
         """Layout of one worker's stream."""
         has_floats = any(segment.floats is not None for segment in segments)
-        layouts = tuple((one.size, one.merge, one.lane_bits) for one in segments)
+        layouts = tuple((segment.size, segment.merge, segment.lane_bits) for segment in segments)
         return cls(layouts, is_scaled, has_floats)
 
     def __str__(self) -> str:

@@ -192,10 +192,10 @@ def down_links(world: World) -> list[int]:
 
 def flow_counters(world: World, number: int) -> dict[str, int]:
     """Counters of a flow whose row has not been reused."""
-    found = np.flatnonzero(world.flows["serial"] == number)
-    if found.size == 0:
+    flow_rows = np.flatnonzero(world.flows["serial"] == number)
+    if flow_rows.size == 0:
         raise KeyError(f"flow {number} has been closed and forgotten")
-    flow = world.flows[found[0]]
+    flow = world.flows[flow_rows[0]]
     return {name: int(flow[name]) for name in FLOW_COUNTERS}
 
 
@@ -215,13 +215,13 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
     """Transfers of schedules whose flow is not delivered, by flow."""
     flows = world.flows
     is_waiting = (flows["is_open"] != 0) & (flows["is_delivered"] == 0) & (flows["schedule"] >= 0)
-    found = []
+    transfers = []
     for flow in flows[is_waiting]:
         sender, is_last = flow.sender, flow.units_count == 1
         size_bytes = sender.overhead_bytes + 4 * min(int(flow.words_count), int(sender.elements))
         size_bytes += sender.first_bytes + is_last * sender.last_bytes
         schedule = int(world.schedules[int(flow.schedule)].number)
-        found.append(
+        transfers.append(
             WaitingTransfer(
                 schedule,
                 int(flow.transfer),
@@ -235,7 +235,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
                 int(flow.opened_ps),
             )
         )
-    return sorted(found, key=lambda one: one.flow)
+    return sorted(transfers, key=lambda transfer: transfer.flow)
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:
@@ -268,7 +268,7 @@ def job_points(world: World, job: int) -> list[PointView]:
 def outstanding(world: World, program: ProgramSpec, job: int) -> list[Outstanding]:
     """Units that workers have sent and whose results they wait for."""
     row = world.jobs[job]
-    found = []
+    pending_units = []
     for stream_row in range(int(row.first_stream), int(row.first_stream + row.workers_count)):
         stream = world.streams[stream_row]
         if not stream.is_open:
@@ -276,12 +276,12 @@ def outstanding(world: World, program: ProgramSpec, job: int) -> list[Outstandin
         is_crashed = world.hosts[int(stream.host)].away_until_ps == NEVER
         units = _server_units if program.has_server else _window_units
         for unit, slot, version, attempt, sent_ps in units(world, job, stream_row):
-            found.append(
+            pending_units.append(
                 Outstanding(
                     int(stream.worker), int(stream.serial), unit, slot, version, attempt, sent_ps, is_crashed
                 )
             )
-    return found
+    return pending_units
 
 
 def _window_units(world: World, job: int, stream_row: int) -> list[tuple[int, int, int, int, int]]:
@@ -357,7 +357,7 @@ def leaks(world: World, program: ProgramSpec, job: int, nodes: Sequence[str]) ->
         claimed = np.flatnonzero((identities != FREE) & (identities >> 51 == job + 1))
         first = int(world.servers[int(row.server)].entry_base)
         return [f"entry {entry - first} is claimed" for entry in claimed]
-    found = []
+    leaked_slots = []
     first_slot, count = int(row.slot_base), int(row.window) * int(row.unit_packets)
     for point in world.points[points_of(world, job)]:
         first = int(point.register_base) + first_slot
@@ -365,8 +365,10 @@ def leaks(world: World, program: ProgramSpec, job: int, nodes: Sequence[str]) ->
         # All at once: on long links a job has hundreds of thousands.
         for place, version in np.argwhere(program.is_waiting(slots[:, : program.versions])).tolist():
             name = f"slot {first_slot + place}, version {version} at {nodes[point.switch]}"
-            found.append(f"{name} {_waiting_for(program, int(point.children_count), slots[place, version])}")
-    return found
+            leaked_slots.append(
+                f"{name} {_waiting_for(program, int(point.children_count), slots[place, version])}"
+            )
+    return leaked_slots
 
 
 def _waiting_for(program: ProgramSpec, children_count: int, state: np.record) -> str:
@@ -495,26 +497,26 @@ def read_busy(world: World, seen: LookBuffers, elapsed_ps: int) -> None:
 def choose_busiest(seen: LookBuffers) -> None:
     """The links that were busy longest since the look before, by insertion into the list of the best."""
     links, links_busy_ps = seen.links, seen.links_busy_ps
-    found = 0
+    listed_count = 0
     for index in range(seen.busy_ps.size):
-        own = seen.busy_ps[index] - seen.before_ps[index]
-        if own <= 0 or (found == links.size and own < links_busy_ps[found - 1]):
+        busy_ps = seen.busy_ps[index] - seen.before_ps[index]
+        if busy_ps <= 0 or (listed_count == links.size and busy_ps < links_busy_ps[listed_count - 1]):
             continue
-        place = found
-        while place > 0 and is_busier(seen, index, own, place - 1):
+        place = listed_count
+        while place > 0 and is_busier(seen, index, busy_ps, place - 1):
             place -= 1
         if place == links.size:
             continue
-        last = min(found, links.size - 1)
+        last = min(listed_count, links.size - 1)
         for at in range(last - place):
             links[last - at] = links[last - at - 1]
             links_busy_ps[last - at] = links_busy_ps[last - at - 1]
         links[place] = index
-        links_busy_ps[place] = own
-        found = last + 1
-    for rest in range(links.size - found):
-        links[found + rest] = -1
-        links_busy_ps[found + rest] = 0
+        links_busy_ps[place] = busy_ps
+        listed_count = last + 1
+    for rest in range(links.size - listed_count):
+        links[listed_count + rest] = -1
+        links_busy_ps[listed_count + rest] = 0
 
 
 @inlined
@@ -657,10 +659,12 @@ class EngineViews:
 
     def schedules_share(self, job: int) -> float:
         """Share of the transfers of a job's open schedules that are processed; 0 if none is open."""
-        found = self.world.schedules
-        found = found[(found["job"] == job) & (found["is_open"] != 0) & (found["unfinished"] > 0)]
-        transfers = int(found["transfers_count"].sum())
-        return int(found["processed"].sum()) / transfers if transfers else 0.0
+        schedules = self.world.schedules
+        schedules = schedules[
+            (schedules["job"] == job) & (schedules["is_open"] != 0) & (schedules["unfinished"] > 0)
+        ]
+        transfers = int(schedules["transfers_count"].sum())
+        return int(schedules["processed"].sum()) / transfers if transfers else 0.0
 
     def waiting_transfers(self) -> list[WaitingTransfer]:
         return waiting_transfers(self.world)

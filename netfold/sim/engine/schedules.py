@@ -126,21 +126,21 @@ def merge_cells(at: int, row: int, number: int) -> None:
     )
     offset = 0
     for chunk in range(planned.first, planned.first + planned.count):
-        arriving, own = natural(source + chunk), natural(target + chunk)
-        held = cells[arriving].held + cells[own].held
+        arriving, local = natural(source + chunk), natural(target + chunk)
+        held = cells[arriving].held + cells[local].held
         words = cells[arriving].words
         if cells[arriving].workers > 0:
-            if cells[own].workers == 0:
-                move(cells, arriving, own)
+            if cells[local].workers == 0:
+                move(cells, arriving, local)
             elif schedule.merge < 0:
-                cells[own].words = words
-                cells[own].workers += cells[arriving].workers
+                cells[local].words = words
+                cells[local].workers += cells[arriving].workers
             else:
-                merge_cell(world, row, arriving, own, key + np.uint64(32 * offset))
-        cells[own].held = held
+                merge_cell(world, row, arriving, local, key + np.uint64(32 * offset))
+        cells[local].held = held
         cells[arriving].state = GIVEN
         if held == schedule.workers_count:
-            finish_cell(world, row, chunk, own)
+            finish_cell(world, row, chunk, local)
         offset += words
 
 

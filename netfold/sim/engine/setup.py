@@ -379,13 +379,13 @@ def restore(world: World, link: int) -> None:
 
 def queue(world: World, link: int) -> list[int]:
     """Packets in line on a link."""
-    found = []
+    packets = []
     for lane in (link, int(world.clock[0].links_count) + link):
         packet = int(world.links[lane].head)
         while packet >= 0:
-            found.append(packet)
+            packets.append(packet)
             packet = int(world.packets[packet].next)
-    return found
+    return packets
 
 
 def lose_until(world: World, lane: int, first: int) -> None:
@@ -527,7 +527,9 @@ class KeepAlive:
     def stream(self, row: int, segments: list[Segment], scaled: Scaled | None) -> None:
         """Pin the buffers of a worker's next stream."""
         self._latest["stream", row].append((segments, scaled))
-        self._tables |= {id(one.table): one.table for one in segments if one.table is not None}
+        self._tables |= {
+            id(segment.table): segment.table for segment in segments if segment.table is not None
+        }
 
     def sums(self, job: int, arrays: list[object]) -> None:
         self._latest["sums", job].append(arrays)

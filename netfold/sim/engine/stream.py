@@ -223,13 +223,13 @@ def write_result(world: World, segment: Any, place: int, address: int, index: in
     if segment.shared == 0:
         copy_words(words_at(address, packet.words_count), words)
         return
-    seen, own = bytes_at(segment.seen, place + 1), bytes_at(segment.own, place + 1)
-    own[place] = 0
+    seen, private_marks = bytes_at(segment.seen, place + 1), bytes_at(segment.own, place + 1)
+    private_marks[place] = 0
     if seen[place] == 0:
         seen[place] = 1
         copy_words(words_at(address, packet.words_count), words)
     elif not are_same(words_at(address, packet.words_count), words):
-        own[place] = 1
+        private_marks[place] = 1
         copy_words(words_at(segment.result + (address - segment.shared), packet.words_count), words)
 
 

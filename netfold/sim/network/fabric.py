@@ -176,9 +176,11 @@ class Sampler:
         self._look()
         after, signature_after, in_flight_after = self._state
         ends = [waiting] if is_jump else [waiting, after]
-        weights = np.array([one[:, OUTSTANDING] > 0 for one in ends], np.float64)  # (ends, jobs)
+        weights = np.array([state[:, OUTSTANDING] > 0 for state in ends], np.float64)  # (ends, jobs)
         total = np.maximum(weights.sum(0), 1)
-        mean = sum(one * weight[:, None] for one, weight in zip(ends, weights, strict=True)) / total[:, None]
+        mean = (
+            sum(state * weight[:, None] for state, weight in zip(ends, weights, strict=True)) / total[:, None]
+        )
         is_empty = in_flight == 0 and (is_jump or in_flight_after == 0)
         if was_merging and is_empty:
             self._empty_ps = now_ps - self._last_ps
@@ -321,14 +323,14 @@ class Fabric:
 
     def release(self, owner: int) -> None:
         """Reset the slots of a job of the variant that has ended."""
-        for number, one in enumerate(self._jobs):
-            if one.owner == owner:
+        for number, job in enumerate(self._jobs):
+            if job.owner == owner:
                 self.engine.release_job(number)
 
     def has_packets(self, owner: int) -> bool:
         """Whether packets between workers and switches of a job of the variant are on their way."""
         world = self.engine.world
-        numbers = [number for number, one in enumerate(self._jobs) if one.owner == owner]
+        numbers = [number for number, job in enumerate(self._jobs) if job.owner == owner]
         senders = world.packets["owner"][packets_of_streams(world)]
         return bool(np.isin(world.streams["job"][senders], numbers).any())
 
@@ -540,17 +542,17 @@ class Fabric:
 
     def _transfers(self) -> Iterator[WaitingFlow]:
         """The messages of schedules that are not delivered."""
-        for one in self.engine.waiting_transfers():
-            operation, name, _ = self._schedules[one.schedule]
-            number, schedule = one.transfer, operation.schedule
+        for transfer in self.engine.waiting_transfers():
+            operation, name, _ = self._schedules[transfer.schedule]
+            number, schedule = transfer.transfer, operation.schedule
             ends = int(schedule.source[number]), int(schedule.target[number])
             if operation.joint is not None:
                 ends = operation.ranks[ends[0]], operation.ranks[ends[1]]
             what = (
                 f"transfer {number} from worker {ends[0]} to worker {ends[1]} "
-                f"(step {schedule.step[number]}) of {name}, flow {one.flow}"
+                f"(step {schedule.step[number]}) of {name}, flow {transfer.flow}"
             )
-            yield WaitingFlow(*one[3:7], one.opened_ps, one.packet_bytes, one.job, what)
+            yield WaitingFlow(*transfer[3:7], transfer.opened_ps, transfer.packet_bytes, transfer.job, what)
 
 
 # Compute time of workers under host faults: late starts, slow hosts, pauses, crashes.

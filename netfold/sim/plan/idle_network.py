@@ -100,11 +100,11 @@ def job_traffic(network: Network, *trees: Job) -> Traffic:
 
     A job may have several trees, each with a share of its words.
     """
-    own = [_tree_traffic(network, tree) for tree in trees]
+    traffics = [_tree_traffic(network, tree) for tree in trees]
     load: Counter[int] = Counter()
-    for each in own:
+    for each in traffics:
         load.update(each.load)
-    return Traffic(tuple(way for each in own for way in each.paths), load)
+    return Traffic(tuple(way for each in traffics for way in each.paths), load)
 
 
 def _tree_traffic(network: Network, job: Job) -> Traffic:
@@ -149,8 +149,8 @@ def _tree_traffic(network: Network, job: Job) -> Traffic:
 
 
 def _hop(network: Network, source: int, target: int, route: int) -> WorkerPath:
-    there, back = path(network, source, target, route), path(network, target, source, route)
-    return WorkerPath(tuple(there), (), tuple(back))
+    outbound, back = path(network, source, target, route), path(network, target, source, route)
+    return WorkerPath(tuple(outbound), (), tuple(back))
 
 
 def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> int:
@@ -210,7 +210,7 @@ def busiest_link(
     # message, of which the first may take longer; 0: messages are long.
     size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     rates_bps = {link: packet_rate_bps(network, link, size_bytes, message_packets) for link in load}
-    link = min(load, key=lambda one: rates_bps[one] / load[one])
+    link = min(load, key=lambda candidate: rates_bps[candidate] / load[candidate])
     return Busiest(link, load[link], rates_bps[link])
 
 
@@ -239,11 +239,13 @@ def _without(load: Mapping[int, float], network: Network, *, inside: bool) -> di
 
 def _bound(label: str, network: Network, load: Mapping[int, float], jobs: Sequence[Job]) -> Reference:
     job, trees = jobs[0], len(jobs)
-    found, words = busiest_link(network, load, job.frame, job.unit_packets), job.frame.elements
+    busiest, words = busiest_link(network, load, job.frame, job.unit_packets), job.frame.elements
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
-    shared = f", {found.streams} streams on {network.link_names[found.link]}" if found.streams > 1 else ""
+    shared = (
+        f", {busiest.streams} streams on {network.link_names[busiest.link]}" if busiest.streams > 1 else ""
+    )
     shared += f", {trees} trees" if trees > 1 else ""
-    bound = trees * words_per_s(job.frame, found.rate_bps / found.streams)
+    bound = trees * words_per_s(job.frame, busiest.rate_bps / busiest.streams)
     return Reference(label, bound, f"{words} words per {size_bytes} B{shared}")
 
 
@@ -298,13 +300,13 @@ def job_pace(network: Network, job: Job, *others: Job) -> Pace:
     slots = len(trees) * min(tree.slots_count for tree in trees)
     in_windows = slots * job.frame.elements * PS_PER_S / max(1, trip_ps)
     start = None
-    own = {link for way in traffic.paths for link in _own_links(network, way.there)}
-    ends = own | {link for way in traffic.paths for link in _own_links(network, way.back[::-1])}
+    uplinks = {link for way in traffic.paths for link in _own_links(network, way.there)}
+    ends = uplinks | {link for way in traffic.paths for link in _own_links(network, way.back[::-1])}
     behind = Counter({link: count for link, count in traffic.load.items() if link not in ends})
     if others and behind:
-        found = busiest_link(network, behind, job.frame, job.unit_packets)
-        after = len(trees) * words_per_s(job.frame, found.rate_bps / found.streams)
-        own_bps = busiest_link(network, dict.fromkeys(own, 1), job.frame, job.unit_packets).rate_bps
+        inner_busiest = busiest_link(network, behind, job.frame, job.unit_packets)
+        after = len(trees) * words_per_s(job.frame, inner_busiest.rate_bps / inner_busiest.streams)
+        own_bps = busiest_link(network, dict.fromkeys(uplinks, 1), job.frame, job.unit_packets).rate_bps
         window = job.slots_count * job.frame.elements
         start = Start(len(trees), window, words_per_s(job.frame, own_bps), min(after, in_windows))
     return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire, start)
@@ -369,12 +371,12 @@ def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[
 
 def _by_tiers(network: Network, links: Iterable[int]) -> defaultdict[Tiers, set[int]]:
     """Links between switches by the tiers of their ends."""
-    found = defaultdict[Tiers, set[int]](set)
+    tier_links = defaultdict[Tiers, set[int]](set)
     for link in links:
         below, above = network.tiers[network.link_source[link]], network.tiers[network.link_target[link]]
         if below and above:  # a host has tier 0
-            found[below, above].add(link)
-    return found
+            tier_links[below, above].add(link)
+    return tier_links
 
 
 def _links_between(network: Network, tiers: Tiers) -> int:

@@ -375,8 +375,10 @@ class VariantPlan:
 def frames() -> dict[str, Frame]:
     """All packet formats that a scenario can name."""
     return {
-        name: Frame(name, one.words, one.overhead_bytes, one.first_bytes, one.last_bytes, one.ack_bytes)
-        for name, one in formats().items()
+        name: Frame(
+            name, layout.words, layout.overhead_bytes, layout.first_bytes, layout.last_bytes, layout.ack_bytes
+        )
+        for name, layout in formats().items()
     }
 
 
@@ -449,7 +451,7 @@ class HostAllocation:
         return tuple(chosen)
 
     def release(self, location: Location) -> None:
-        self._taken = {host: one for host, one in self._taken.items() if one[1] != location}
+        self._taken = {host: occupant for host, occupant in self._taken.items() if occupant[1] != location}
 
     def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
         is_named, seed = not isinstance(placement, str), location.scenario.seed

@@ -75,7 +75,7 @@ class Arrivals:
     @property
     def started(self) -> list[RunningJob]:
         # Jobs that have been admitted.
-        return [one for one in self.running if one is not None]
+        return [job for job in self.running if job is not None]
 
     @property
     def waiting(self) -> list[int]:
@@ -149,8 +149,8 @@ class Arrivals:
             self._start(index)
             running = self.running[index]
             assert running is not None
-            for one in earlier:
-                running.take_hosts(one)
+            for earlier_job in earlier:
+                running.take_hosts(earlier_job)
             self._turns[index].succeed()
 
     def _pause_ps(self, index: int, running: RunningJob) -> int:
@@ -160,7 +160,9 @@ class Arrivals:
         rules = self._simulation.variant.faults.rules
         if not rules and not running.collective.retransmitted_packets():
             return 0
-        return self.jobs[index].collective.sender.timeout_ps + max((one.delay_ps for one in rules), default=0)
+        return self.jobs[index].collective.sender.timeout_ps + max(
+            (rule.delay_ps for rule in rules), default=0
+        )
 
     def _wait_for_copies(self, index: int, pause_ps: int) -> Generator[simpy.Event, Any, None]:
         """Wait for a time, and as often again as copies are on their way then and may still arrive."""
@@ -186,19 +188,19 @@ def alone_times(simulation: Simulation) -> dict[int, int | None]:
 
     Jobs of one template are alike: one of them is run. None: it does not come to its end.
     """
-    variant, found = simulation.variant, dict[int, int | None]()
+    variant, times_ps = simulation.variant, dict[int, int | None]()
     for place, job in zip(variant.sections, variant.jobs, strict=True):
-        if place not in found:
+        if place not in times_ps:
             simulation.reporter.report(f"{job.label} runs alone")
-            found[place] = _alone_ps(simulation, job)
-    return found
+            times_ps[place] = _alone_ps(simulation, job)
+    return times_ps
 
 
 def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
     """Completion time of a job without others, with the variant's faults on packets."""
     variant, seed = simulation.variant, simulation.seed
     rules = variant.faults.rules
-    on_packets = tuple(one for one in variant.faults.faults if one.effect in rules)
+    on_packets = tuple(fault for fault in variant.faults.faults if fault.effect in rules)
     alone = replace(
         variant,
         jobs=(replace(job, start_ps=0),),

@@ -74,8 +74,8 @@ class JobSize:
     @property
     def _tensors(self) -> tuple[Tensor, ...]:
         """The workload's tensors; of a gradient that is one vector, with this job's number of elements."""
-        found = self.workload.tensors
-        return (found[0]._replace(shape=(self.elements,)),) if is_vector(found) else found
+        tensors = self.workload.tensors
+        return (tensors[0]._replace(shape=(self.elements,)),) if is_vector(tensors) else tensors
 
     @property
     def at_once(self) -> int:
@@ -157,7 +157,9 @@ def most_bytes(plan: Plan) -> int:
     for variant in plan.variants:
         locations = [Location(plan.scenario, variant.name, name) for name in variant.job_names]
         jobs = sum(size.bytes(_MOST) for size in sizes_of(variant.jobs, locations))
-        tables = sum(one.nbytes for one in vars(variant.network).values() if isinstance(one, np.ndarray))
+        tables = sum(
+            table.nbytes for table in vars(variant.network).values() if isinstance(table, np.ndarray)
+        )
         needs.append(BASE_BYTES + tables + int(jobs))
     return max(needs)
 
@@ -313,7 +315,7 @@ def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, e
     for index, fault in enumerate(faults.faults):
         if not isinstance(fault.effect, LinksSlower):
             continue
-        link = max(fault.effect.links, key=lambda one: _waiting_bytes(jobs, network, one))
+        link = max(fault.effect.links, key=lambda candidate: _waiting_bytes(jobs, network, candidate))
         size_bytes, rate_bps = _waiting_bytes(jobs, network, link), fault.effect.rate_bps
         if transmit_time_ps(size_bytes, rate_bps) > BACKLOG_MAX_PS:
             least = RATE.rough(-(-size_bytes * 8 * PS_PER_S // BACKLOG_MAX_PS))
@@ -341,7 +343,11 @@ def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
 def slowest_bps(network: Network, faults: FaultPlan) -> int:
     """Rate of the slowest link for bytes, faults that never end included."""
     slowed = (fault.effect for fault in faults.faults)
-    rates = [one.rate_bps for one in slowed if isinstance(one, LinksSlower) and one.until_ps == NEVER_PS]
+    rates = [
+        effect.rate_bps
+        for effect in slowed
+        if isinstance(effect, LinksSlower) and effect.until_ps == NEVER_PS
+    ]
     return min([int(network.rate_bps[~_is_inside(network)].min()), *rates])
 
 
@@ -362,7 +368,7 @@ def _host_bps(network: Network, job: JobPlan) -> int:
 
 def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> StepEstimate:
     """The estimate of one job; gradients of training fit into memory and so are not counted."""
-    factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
+    factor = max((condition.factor for condition in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     passes = job.device.passes(StepCost())  # what counts operations is not known yet, and takes less
     compute_ps = passes.forward_ps + passes.backward_ps

@@ -95,25 +95,25 @@ def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]
     ScenarioError
         Two jobs have the same name, or there are too many.
     """
-    found: list[Arriving] = []
+    jobs: list[Arriving] = []
     for place, section in enumerate(variant.jobs):
         for number, start_ps in enumerate(section.starts_ps(scenario.seed, place), start=1):
             location = Location(scenario, variant.name, section.name, number if section.is_template else 0)
-            found.append(Arriving(section.model_copy(update={"start": start_ps}), location, place))
+            jobs.append(Arriving(section.model_copy(update={"start": start_ps}), location, place))
     names: dict[str, Location] = {}
-    for one in found:
-        if other := names.get(one.location.name):
-            raise one.location.job_error(
+    for job in jobs:
+        if other := names.get(job.location.name):
+            raise job.location.job_error(
                 "name",
-                f"the name {one.location.name!r} is that of a job of {other.job!r} too",
+                f"the name {job.location.name!r} is that of a job of {other.job!r} too",
                 "use another name: jobs of a template are named NAME-1, NAME-2 and so on",
             )
-        names[one.location.name] = one.location
-    if len(found) > JOBS_MAX:
+        names[job.location.name] = job.location
+    if len(jobs) > JOBS_MAX:
         raise Location(scenario, variant.name).error(
-            "jobs", f"{len(found):,} jobs are too many", f"use {JOBS_MAX:,} at most"
+            "jobs", f"{len(jobs):,} jobs are too many", f"use {JOBS_MAX:,} at most"
         )
-    return found
+    return jobs
 
 
 def check_admission(variant: variant_keys.Variant, location: Location) -> None:
@@ -164,12 +164,12 @@ PROFILE_BYTES_MAX = 2**22
 def workload_of(
     section: workload_keys.AnyWorkload, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
-    found = _spec_of(section, workers, location)
+    spec = _spec_of(section, workers, location)
     try:
-        found.fusion.outline.partition(found.layers)
+        spec.fusion.outline.partition(spec.layers)
     except FusionError as error:
         raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
-    return found
+    return spec
 
 
 def _spec_of(
@@ -278,12 +278,12 @@ def device_of(
 
 
 def variation_of(section: DeviceOption, workers: int, location: Location) -> Variation:
-    found = section.variation
-    if wrong := next((worker for worker, _ in found.slow if worker >= workers), None):
+    variation = section.variation
+    if wrong := next((worker for worker, _ in variation.slow if worker >= workers), None):
         raise location.job_error(
             "device.slow", f"there is no worker {wrong}", f"workers are numbered from 0 to {workers - 1}"
         )
-    return found
+    return variation
 
 
 def check_overlap(overlap: Overlap, device: Device, location: Location) -> None:
@@ -521,8 +521,8 @@ class _VariantResolver:
         ]
         if variant.jobs:
             arriving = jobs_of(scenario, variant)
-            self.jobs = [(one.section, one.location) for one in arriving]
-            self.sections = tuple(one.place for one in arriving)
+            self.jobs = [(job.section, job.location) for job in arriving]
+            self.sections = tuple(job.place for job in arriving)
         check_admission(variant, self.location)
         self._profiles_found = self._profiles()
 
@@ -580,7 +580,7 @@ class _VariantResolver:
         self._network = with_work(self._network, self._work(hosts))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied, sharing)
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
-        is_arriving = any(one.is_template for one in self.variant.jobs)
+        is_arriving = any(job.is_template for job in self.variant.jobs)
         return site, jobs, Admission(RESERVED) if is_arriving else None
 
     def _queued(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
@@ -596,16 +596,16 @@ class _VariantResolver:
         queue = Queue(site, wanted, self._job)
         pairs = queue.alone()
         jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
-        longest_ps = max((one.collective.sender.timeout_max_ps for one in others), default=0)
+        longest_ps = max((fallback.collective.sender.timeout_max_ps for fallback in others), default=0)
         return site, tuple(jobs), Admission(FIFO, queue.begin, queue.room([*jobs, *others]), longest_ps)
 
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
         """What each host takes for packets, by node: as its job says, or the variant."""
         rows = {name: row for row, name in enumerate(self._network.nodes)}
-        found = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.profile())
+        profiles = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.profile())
         for (job, _), names in zip(self.jobs, hosts, strict=True):
-            found |= dict.fromkeys((rows[name] for name in names), job.hosts.profile())
-        return found
+            profiles |= dict.fromkeys((rows[name] for name in names), job.hosts.profile())
+        return profiles
 
     def _job(
         self, index: int, names: tuple[str, ...], site: Site, collective: CollectiveSection | None = None
@@ -618,7 +618,7 @@ class _VariantResolver:
         check_overlap(sections.overlap, device, location)
         summed, in_flight = summed_at_once(workload), sections.overlap.buckets_in_flight
         context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
-        found = registry.resolve(section, context)
+        resolved = registry.resolve(section, context)
         return JobPlan(
             label=location.label,
             hosts=context.nodes,
@@ -627,16 +627,16 @@ class _VariantResolver:
             device=device,
             overlap=sections.overlap,
             variation=variation_of(sections.device, len(names), location),
-            codec=found.codec,
-            collective=found.plan,
-            references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
+            codec=resolved.codec,
+            collective=resolved.plan,
+            references=(*(Reference(**dict(figure)) for figure in sections.published), *resolved.references),
             start_ps=sections.start if isinstance(sections, variant_keys.JobSection) else 0,
             warnings=(
-                *found.warnings,
+                *resolved.warnings,
                 *device.notes,
-                *warnings_of(found.codec, found.plan),
-                *workload_warnings(workload, len(names), found.codec),
-                *routing_warnings(site.network.policy, found.plan),
+                *warnings_of(resolved.codec, resolved.plan),
+                *workload_warnings(workload, len(names), resolved.codec),
+                *routing_warnings(site.network.policy, resolved.plan),
             ),
         )
 
@@ -648,15 +648,15 @@ class _VariantResolver:
     def _profiles(self) -> dict[str, Profile]:
         known = {**PROFILES, **self.location.scenario.profiles}
         check_profiles(self.graph, self.location.scenario, self.variant)
-        found = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
+        profiles = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):
-            for kind in (found[node] for node in (a, b) if node in found):
+            for kind in (profiles[node] for node in (a, b) if node in profiles):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:
                     rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
                     message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
                     key = self.variant.topology.key_of_value("rate", edge["rate_bps"])
                     raise self.location.error(key, message, "use a lower rate, or topology.switch: ideal")
-        return found
+        return profiles
 
     def _rate_key(self) -> str:
         return self.variant.topology.key("rate")

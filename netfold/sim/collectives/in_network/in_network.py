@@ -93,18 +93,18 @@ def estimate_in_network(
     able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, section.program)}
     roots = [node for node, profile in enumerate(network.profiles) if profile in able]
     if not roots:
-        found = ", ".join(sorted(profiles - {""}))
-        raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
+        names = ", ".join(sorted(profiles - {""}))
+        raise NetfoldError(f"no switch can run {section.program}; profiles found: {names}")
     key = planned_key(mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
     workers = _Workers.of(network, nodes, key)
     slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
     fastest: Estimate | None = None
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
         streams, farthest = _streams(network, workers, root, set(roots))
-        link = max(streams, key=lambda one: streams[one] / usable_bps(network, one))
+        link = max(streams, key=lambda tree_link: streams[tree_link] / usable_bps(network, tree_link))
         stream_bps = usable_bps(network, link) / streams[link]
         busy_s = words * WORD_BITS / stream_bps
-        ways_ps = 2 * sum(int(network.delay_ps[one]) for one in farthest)
+        ways_ps = 2 * sum(int(network.delay_ps[hop]) for hop in farthest)
         ways_ps += max((int(network.delay_ps[[*pair]].sum()) for pair in workers.pairs), default=0)
         latency_s = ways_ps / PS_PER_S
         if fastest is None or busy_s + latency_s < fastest.seconds:
@@ -140,7 +140,7 @@ def _streams(
         for at, link in enumerate(way)
     }
     streams = Counter(dict.fromkeys((*workers.own_links, *workers.inside), 1))
-    for node, (link, _) in sorted(above.items(), key=lambda one: -one[1][1]):  # the farthest first
+    for node, (link, _) in sorted(above.items(), key=lambda uplink: -uplink[1][1]):  # the farthest first
         sent = min(into[node], 1) if node in able else into[node]
         streams[link] += sent
         into[int(network.link_target[link])] += sent
@@ -164,7 +164,7 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
     )
     assert isinstance(switches, Switches)
     switches.network = site.network
-    found = InNetworkResolver(
+    placed_job = InNetworkResolver(
         site.graph,
         switches,
         site.occupied,
@@ -177,12 +177,12 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
         job.elements,
     ).resolve()
     site.network = switches.network
-    bounds = (wire_bound(site.network, *found.jobs), host_bound(site.network, *found.jobs))
+    bounds = (wire_bound(site.network, *placed_job.jobs), host_bound(site.network, *placed_job.jobs))
     return Resolved(
-        _plan(found, section, site.network),
-        found.codec,
-        tuple(one for one in bounds if one is not None),
-        found.warnings,
+        _plan(placed_job, section, site.network),
+        placed_job.codec,
+        tuple(bound for bound in bounds if bound is not None),
+        placed_job.warnings,
     )
 
 
@@ -208,8 +208,8 @@ def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
 
 def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
     job, program = found.jobs[0], found.jobs[0].program
-    window = sum(one.slots_count for one in found.jobs)
-    roots = {network.nodes[one.switch] for one in found.jobs}  # several roots: none is settled as `switch`
+    window = sum(tree.slots_count for tree in found.jobs)
+    roots = {network.nodes[tree.switch] for tree in found.jobs}  # several roots: none is settled as `switch`
     return CollectivePlan(
         kind=KIND,
         sender=replace(job.sender, window=window),

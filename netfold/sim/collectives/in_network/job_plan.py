@@ -91,7 +91,7 @@ def window_carrier(network: Network, trees: Sequence[Job], device: Device) -> Wi
     packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
     trip_ps = full_window_trip_ps(network, job_traffic(network, *trees), Window(frame, 1, packet_bytes))
     bounds = (wire_bound(network, *trees), host_bound(network, *trees))
-    words_per_s = min(one.elements_per_s for one in bounds if one is not None)
+    words_per_s = min(bound.elements_per_s for bound in bounds if bound is not None)
     return WindowCarrier(
         unit_elements=job.unit_packets * frame.elements,
         latency_ps=max(1, round(trip_ps - PS_PER_S * frame.elements / words_per_s)),
@@ -195,7 +195,7 @@ def with_timeouts(
     """
     job = jobs[0]
     if job.program.timeouts is None:
-        return tuple(_with_sender(one, timeout_max_ps=0) for one in jobs)
+        return tuple(_with_sender(tree, timeout_max_ps=0) for tree in jobs)
     size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
     window = Window(job.frame, job.slots_count, size_bytes)
     trip_ps = full_window_trip_ps(network, job_traffic(network, *jobs), window)
@@ -216,13 +216,13 @@ def with_timeouts(
     _check_timeout_max(section, location, timeout_ps)
     return tuple(
         _with_sender(
-            one,
+            tree,
             timeout_ps=timeout_ps,
             first_timeout_ps=first_timeout_ps,
             timeout_max_ps=max(timeout_ps, longest_ps),
             waits_for_loss=is_auto,
         )
-        for one in jobs
+        for tree in jobs
     )
 
 
@@ -234,12 +234,12 @@ def _check_timeout_max(section: InNetworkSection, location: Location, timeout_ps
     """Reject an explicit timeout_max below the timeout; the default is raised instead."""
     if "timeout_max" not in section.model_fields_set or section.timeout_max >= timeout_ps:
         return
-    found, timeout = TIME.format(section.timeout_max), TIME.format(timeout_ps)
+    timeout_max, timeout = TIME.format(section.timeout_max), TIME.format(timeout_ps)
     origin = f" ({section.timeout})" if isinstance(section.timeout, str) else ""
     raise location.job_error(
         "collective.timeout_max",
-        f"{found} is less than timeout, {timeout}{origin}",
-        f"use {timeout} or more, or a timeout of {found} at most",
+        f"{timeout_max} is less than timeout, {timeout}{origin}",
+        f"use {timeout} or more, or a timeout of {timeout_max} at most",
     )
 
 
@@ -297,12 +297,14 @@ class InNetworkResolver:
         for candidate in self._candidates():
             switches = self.switches.copy()
             try:
-                found = dataclasses.replace(self, switches=switches)._with_slots(candidate)._placed(candidate)
+                placed_job = (
+                    dataclasses.replace(self, switches=switches)._with_slots(candidate)._placed(candidate)
+                )
             except ScenarioError as error:
                 refused.append((candidate, error))
                 continue
             self.switches.adopt(switches)
-            return dataclasses.replace(found, warnings=self._warnings(found.jobs))
+            return dataclasses.replace(placed_job, warnings=self._warnings(placed_job.jobs))
         raise none_fits(refused)
 
     def _check_slots(self, slots: int) -> None:
@@ -366,10 +368,10 @@ class InNetworkResolver:
         outline = Ring(kind="ring").outline(len(hosts))
         routed = Routed.by_seed(outline, network, hosts, seed, self.index)
         ring = pace_of(routed, frame_of(RING_FRAME))
-        own = job_pace(network, *jobs)
-        if not is_ring_faster(own, ring, self.elements):
+        pace = job_pace(network, *jobs)
+        if not is_ring_faster(pace, ring, self.elements):
             return crowded
-        return (*crowded, slower_than_ring(own, ring, network, self.elements, self._remedy(own, ring)))
+        return (*crowded, slower_than_ring(pace, ring, network, self.elements, self._remedy(pace, ring)))
 
     def _remedy(self, own: Pace, ring: Pace) -> str:
         """The change that makes the job no slower than a ring."""
@@ -524,7 +526,9 @@ class InNetworkResolver:
             ),
             homes=tree.homes if below else (),
             slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
-            lanes=max((words_per_word(one, self.codec.lane_bits) for one in self.codec.merges), default=1),
+            lanes=max(
+                (words_per_word(merge, self.codec.lane_bits) for merge in self.codec.merges), default=1
+            ),
             server=self._server(),
         )
         if section.multicast == "off":
