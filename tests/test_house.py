@@ -385,7 +385,6 @@ ALIKE = {
     # the engine's tables and what is put into them
     "Message Segment",
     "Schedule Step",
-    "Flow Operation",
     "Flow WaitingTransfer",
     "WaitingFlow WaitingTransfer",
     "Crash Pause",

@@ -104,15 +104,15 @@ def place_entries(servers: Table) -> int:
 
 def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
     """Entries of a job's windows, by place: hashed and distinct."""
-    found: list[int] = []
+    hashed: list[int] = []
     taken: set[int] = set()
     for place in range(count):
         salt = 0
         while (entry := mix_plain(seed, purposes.FIRST_ENTRY, job, place, salt) % entries) in taken:
             salt += 1
         taken.add(entry)
-        found.append(entry)
-    return found
+        hashed.append(entry)
+    return hashed
 
 
 def open_sums(world: World, job: int, serial: int, units_count: int, has_floats: bool) -> list[object]:

@@ -469,7 +469,7 @@ def test_a_timeout_counts_the_windows_of_all_pairs_on_a_link(
         found = job_plan(only(tmp_path, *sets, f"collective={{{keys}}}", more)).collective
         expected = 4 * (buckets * windows * window_ps + 4 * 10**6)
 
-        assert found.timeout_ps == pytest.approx(expected, rel=0.02)
+        assert found.sender.timeout_ps == pytest.approx(expected, rel=0.02)
 
 
 def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:

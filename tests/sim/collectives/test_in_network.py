@@ -218,8 +218,8 @@ FIRST, SECOND = OperationPlace(0, 0, 0), OperationPlace(0, 0, 1)
 
 def job_of(window: int, unit_packets: int, program: ProgramSpec = SWITCHML) -> Job:
     frame = Frame("test", elements=4, overhead_bytes=36)
-    job = replace(JOB, hosts=(0, 1), switch=2, routes=(0, 0), slot_base=100, frame=frame, program=program)
-    sender = replace(job.sender, window=window * unit_packets)
+    job = replace(JOB, hosts=(0, 1), switch=2, routes=(0, 0), slot_base=100, program=program)
+    sender = replace(job.sender, frame=frame, window=window * unit_packets)
     return replace(job, sender=sender, unit_packets=unit_packets)
 
 

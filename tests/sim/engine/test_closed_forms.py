@@ -241,10 +241,10 @@ def link(rate_bps: int, delay_ps: int = 10**6, buffer_bytes: int = 1 << 30) -> L
 
 
 def sizes(sent: Flow) -> list[int]:
-    full, rest = divmod(sent.words_count, sent.frame.elements)
-    counts = [sent.frame.elements] * full + [rest] * (rest > 0)
+    full, rest = divmod(sent.words_count, sent.sender.frame.elements)
+    counts = [sent.sender.frame.elements] * full + [rest] * (rest > 0)
     last = len(counts) - 1
-    return [sent.frame.wire_bytes(n, first=i == 0, last=i == last) for i, n in enumerate(counts)]
+    return [sent.sender.frame.wire_bytes(n, first=i == 0, last=i == last) for i, n in enumerate(counts)]
 
 
 def ours(network: Network, flows: Sequence[Flow], starts_ps: Sequence[int]) -> Arrivals:

@@ -443,7 +443,12 @@ def test_a_host_may_wait_behind_its_windows_to_several_partners(tmp_path: Path, 
 
 def test_packets_sent_again_in_vain_are_told_from_1_percent_on() -> None:
     """Not if some of them were lost, which timers are there for, nor as late if others overtook them."""
-    job = cast(Any, SimpleNamespace(collective=SimpleNamespace(aggregation=None, timeout_ps=10**9)))
+    job = cast(
+        Any,
+        SimpleNamespace(
+            collective=SimpleNamespace(aggregation=None, sender=SimpleNamespace(timeout_ps=10**9))
+        ),
+    )
 
     assert vain_warnings(job, 1000, 9, 0) == ()
     (told,) = vain_warnings(job, 1000, 10, 0)
