@@ -30,7 +30,8 @@ from netfold.sim.scenario import faults
 from netfold.sim.workload import hardware
 from netfold.sim.workload.models import registry
 from netfold.units import PS_PER_S
-from tests.docs import ROOT, blocks
+from tests import ROOT
+from tests.docs import blocks
 from tests.examples import nightly
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, check_received, flow, reference, run_dry, star_of
@@ -208,7 +209,7 @@ def test_a_congestion_policy(patch: pytest.MonkeyPatch) -> None:
 
     seen = []
 
-    class Watched(plain.POLICIES[number]):  # type: ignore[misc, name-defined]
+    class Watched(plain.POLICIES[number]):  # type: ignore[name-defined]
         def opened(self) -> None:
             seen.append(self)
             super().opened()
@@ -229,7 +230,7 @@ def test_a_congestion_policy(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_congestion_policy_compiled(tmp_path: Path) -> None:
-    """The run of the recipe, with an engine that is compiled anew: fewer packets are dropped, and sent again."""
+    """The run of the recipe, compiled anew: fewer packets are dropped and sent again."""
     shutil.copytree(ROOT / "netfold", tmp_path / "netfold", ignore=shutil.ignore_patterns("__pycache__"))
     for path, text in files("A congestion policy of a sender").items():
         if path.startswith("netfold/"):
