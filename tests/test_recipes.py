@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
+from typer.testing import CliRunner
 
 import netfold
 from netfold import kinds
+from netfold.commands.main import app
 from netfold.homomorphic.codec import EncodeError
 from netfold.kernels import compiled
 from netfold.sim.collectives.collective import collectives
@@ -117,6 +119,19 @@ def run(folder: Path, **sets: Any) -> netfold.Run:
     return netfold.run(SCENARIO, set=values, out=folder)
 
 
+def typed(heading: str, folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """What the commands "netfold run" of a recipe print, which all pass."""
+    (folder / "mine.yaml").write_text(SCENARIO, "utf-8")
+    patch.chdir(folder)
+    outputs = []
+    for command in re.findall(r"^    netfold (run .*)$", chapter(heading), re.MULTILINE):
+        result = CliRunner().invoke(app, [*shlex.split(command), "--no-report"])
+        assert result.exit_code == 0, result.output
+        outputs.append(result.output)
+    (output,) = outputs
+    return output
+
+
 def value(result: netfold.Run, column: str) -> Any:
     return result.variants[column][0]
 
@@ -133,6 +148,7 @@ def test_a_codec_option(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     with pytest.raises(netfold.ScenarioError, match="least is 0: must be at least 1"):
         run(tmp_path, codec={**codec, "least": 0}, collective__kind="all_gather")
     assert "'least'" in str(TypeAdapter(CodecOptions).json_schema())
+    assert "78.1 ×" in typed("A codec option", tmp_path, patch)
 
 
 def test_a_codec(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
@@ -151,6 +167,8 @@ def test_a_codec(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
         tmp_path, codec__kind="whole_steps", collective={"kind": "in_network"}, topology__switch="ideal"
     )
     assert switched.verdict == "pass"
+    typed("A codec", tmp_path, patch)
+    assert 0.001 < value(netfold.load("runs/latest"), "max_abs_error") <= 0.002 + 1e-6
 
     gradients = [np.array([0.5, -1.25, 0.0004], np.float32)] * 3
     netfold.testing.check_round(codec(), gradients)
@@ -176,6 +194,7 @@ def test_a_collective_between_hosts(tmp_path: Path, patch: pytest.MonkeyPatch) -
     data_bytes = result.links.filter(result.links["source"].str.starts_with("h"))["bytes"].sum()
     assert data_bytes > 6 * 4 * ELEMENTS
     assert value(result, "packets") >= packets
+    assert "│ yes " in typed("A collective between hosts", tmp_path, patch)
 
 
 def test_a_congestion_policy(patch: pytest.MonkeyPatch) -> None:
@@ -265,6 +284,7 @@ def test_a_metric(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     sent, payload = value(result, "wire_bytes_up"), WORKERS * value(result, "payload_bytes_up")
     assert value(result, "wire_over_payload") == sent / payload
     assert "wire/payload" in [str(column.header) for column in result.table().columns]
+    assert "wire/payload" in typed(r"A metric \(column\)", tmp_path, patch)
 
 
 def test_a_fault(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
@@ -280,6 +300,7 @@ def test_a_fault(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     assert "host_offline" in str(TypeAdapter(faults.AnyFault).json_schema(mode="serialization"))
     with pytest.raises(netfold.ScenarioError, match="there is no host 'h7'"):
         run(tmp_path, faults=[{**fault, "host": "h7"}])
+    typed("A fault", tmp_path, patch)
 
 
 def test_a_device(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
@@ -293,8 +314,10 @@ def test_a_device(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     encoded = result.phases.filter(result.phases["phase"] == "encode")
     assert result.verdict == "pass"
     assert (encoded["end_ps"] - encoded["start_ps"]).min() >= row.launch_ps
+    typed("A device", tmp_path, patch)
 
 
+@pytest.mark.slow
 def test_a_model(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     """64 · 10 weights, and 10 biases if it has them."""
     ((path, text),) = files("A model").items()
@@ -310,4 +333,5 @@ def test_a_model(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
         workload = {"kind": "training", "model": model, "batch": 8, "steps": 2, "optimizer": {"kind": "sgd"}}
         result = run(tmp_path, workload=workload)
         assert (result.verdict, value(result, "elements")) == ("pass", elements)
+    typed("A model", tmp_path, patch)
     registry._sections.cache_clear()
