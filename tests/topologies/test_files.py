@@ -417,6 +417,7 @@ def test_names_that_a_terminal_cannot_show(name: str) -> None:
         from_json(changed(lambda data: data["nodes"][0].update(id=name)))
 
 
+@pytest.mark.slow  # at the limit, all of its links are looked at
 def test_the_number_of_nodes_and_links_is_limited() -> None:
     node, edge = {"id": "x"}, {"source": "x", "target": "x"}
 
