@@ -73,11 +73,11 @@ class ScenarioError(NetfoldError):
         self.path = path
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
+        where = f"{self.file}:{self.line}" if self.line else self.file
         path = self.path if self.path.isprintable() else repr(self.path)[1:-1]
         if len(path) > _SHOWN_CHARACTERS:
             path = f"{path[: _SHOWN_CHARACTERS - 1]}…"
-        return ": ".join(part for part in (place, path, super().__str__()) if part)
+        return ": ".join(part for part in (where, path, super().__str__()) if part)
 
 
 class UnknownKeyError(ScenarioError):

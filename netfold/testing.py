@@ -200,15 +200,15 @@ def fold_checked(
 ) -> tuple[AllReduceResult, list[Note]]:
     """Run one round, whose workers must decode the same bits; return it and its notes."""
     notes: list[Note] = []
-    given = [gradient.copy() for gradient in gradients]
-    team.steps.begin(team.encoders, given, round.step)
+    copies = [gradient.copy() for gradient in gradients]
+    team.steps.begin(team.encoders, copies, round.step)
     try:
         noted = replace(round, report=notes.append)
-        folded = fold(team.encoders, given, noted, order, team.server, codec)
+        folded = fold(team.encoders, copies, noted, order, team.server, codec)
     except (LockStepError, ContractError) as error:
         raise AssertionError(str(error)) from error
     team.steps.end(folded.results[0])
-    for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
+    for rank, (before, after) in enumerate(zip(gradients, copies, strict=True)):
         require(before.tobytes() == after.tobytes(), f"the encoder of worker {rank} wrote into its gradient")
     for rank, decoded in enumerate(folded.results):
         require(

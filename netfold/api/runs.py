@@ -164,9 +164,9 @@ def run(
 
     if not native:
         pin()
-    given, sets = scenario_of(scenario), sets_of(set)
+    path_or_text, sets = scenario_of(scenario), sets_of(set)
     with running_code(code):
-        outcome = run_scenario(given, sets, seed, Path(out), progress or silent, tuple(variants))
+        outcome = run_scenario(path_or_text, sets, seed, Path(out), progress or silent, tuple(variants))
     if outcome.stopped is not None:
         outcome.stopped.add_note("\n".join(outcome.place()))
         raise outcome.stopped

@@ -67,9 +67,9 @@ def switch_fit(
     if per_pass is not None and kind.kind != PIPELINE:
         message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
         raise NetfoldError(message, "remove --per-pass")
-    given: dict[str, Any] = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
+    options: dict[str, Any] = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
     demand = replace(
-        programs()[program].released, **{key: value for key, value in given.items() if value is not None}
+        programs()[program].released, **{key: value for key, value in options.items() if value is not None}
     )
     try:
         placement = fit(kind, program, demand)

@@ -188,12 +188,12 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     from netfold.sim.studies.codec_study_gradients import read_codecs, source_of
 
     keys = (elements, density, pattern, row_elements, overlap, distribution)
-    given = {key: text for key, text in zip(MADE_UP, keys, strict=True) if text is not None}
+    settings = {key: text for key, text in zip(MADE_UP, keys, strict=True) if text is not None}
     codecs = {named.name: named.codec for named in read_codecs(kinds)}
-    if input_file is not None and given:
-        options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+    if input_file is not None and settings:
+        options = ", ".join(f"--{key.replace('_', '-')}" for key in settings)
         raise NetfoldError(f"{options}: gradients come from {input_file}", f"leave out {options}, or --input")
-    source = source_of(input_file, given, workers, seed, shapes=shape, shapes_name="--shape")
+    source = source_of(input_file, settings, workers, seed, shapes=shape, shapes_name="--shape")
     with progress_bar(has_lines=False) as progress:
         result = study(codecs, source, rounds=rounds, seed=seed, out=out, progress=progress)
     show(result, as_json)

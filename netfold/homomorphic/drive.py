@@ -88,8 +88,8 @@ def drive(
     answers: tuple[Merged, ...] | None = None
     operation, before = 0, ""
     while True:
-        place = f"worker {rank}, step {round.step}, bucket {round.bucket}, operation {operation}{before}"
-        with nullcontext() if rank is None else _placed(place, codec, encoder):
+        where = f"worker {rank}, step {round.step}, bucket {round.bucket}, operation {operation}{before}"
+        with nullcontext() if rank is None else _placed(where, codec, encoder):
             if exchange is None:
                 exchange = encoder.exchange(gradient, round)
                 if not hasattr(exchange, "send"):

@@ -419,12 +419,12 @@ class _TileMessages:
         failed, infinite = np.zeros(layout.rows.size, np.bool_), 0
         if self._sketch.words_count:
             live = layout.has_table & ~is_skipped
-            place = word_layout(layout.within(live, union), self._agreed, layout.tile_blocks)
+            table_layout = word_layout(layout.within(live, union), self._agreed, layout.tile_blocks)
             table = next(answers)
-            sums, failed = self._sketch.peel(place, table.words, is_skipped, table.workers)
+            sums, failed = self._sketch.peel(table_layout, table.words, is_skipped, table.workers)
             for tile in np.flatnonzero(failed):
-                sums[place.offsets[tile] : place.offsets[tile + 1]] = 0
-            infinite += decode(place, sums, decoded, clear=True)
+                sums[table_layout.offsets[tile] : table_layout.offsets[tile + 1]] = 0
+            infinite += decode(table_layout, sums, decoded, clear=True)
         if self._direct.offsets[-1]:
             infinite += decode(self._direct, next(answers).words, decoded, clear=False)
         return failed, infinite

@@ -128,8 +128,8 @@ def largest(values: NDArray[np.float32], count: int) -> Places:
 
 def _chosen(magnitudes: Int32s, count: int) -> NDArray[np.bool_]:
     """Whether each magnitude is among the `count` largest, or the first of equal ones."""
-    place = magnitudes.size - count
-    least = np.partition(magnitudes, place)[place]
+    least_index = magnitudes.size - count
+    least = np.partition(magnitudes, least_index)[least_index]
     is_chosen: NDArray[np.bool_] = magnitudes > least
     equal = np.flatnonzero(magnitudes == least)
     is_chosen[equal[: count - np.count_nonzero(is_chosen)]] = True
@@ -164,8 +164,8 @@ def _draw(bits: Int32s, sample: Int32s) -> None:
     """Write magnitudes from random places of an array of less than 2**32."""
     size = np.uint64(bits.size)
     for i in range(sample.size):
-        place = ((splitmix64(i) >> np.uint64(32)) * size) >> np.uint64(32)
-        sample[i] = bits[place] & _MAGNITUDE
+        index = ((splitmix64(i) >> np.uint64(32)) * size) >> np.uint64(32)
+        sample[i] = bits[index] & _MAGNITUDE
 
 
 @kernel

@@ -467,7 +467,7 @@ def _read(section: type[AnySection]) -> CoreSchema:
 
 
 def _without_kind(value: Any) -> Any:
-    return {key: given for key, given in value.items() if key != "kind"} if isinstance(value, dict) else value
+    return {key: field for key, field in value.items() if key != "kind"} if isinstance(value, dict) else value
 
 
 @cache

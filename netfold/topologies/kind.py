@@ -309,15 +309,15 @@ class Direct(Generated):
     def torus(self, dimensions: Sequence[int], separator: str) -> nx.Graph:
         """The graph of a torus: switches are named by their coordinates, with a separator between them."""
         places = list(product(*map(range, dimensions)))
-        names = {place: f"s{separator.join(map(str, place))}" for place in places}
+        names = {coordinates: f"s{separator.join(map(str, coordinates))}" for coordinates in places}
         edges = []
-        for place in places:
+        for coordinates in places:
             for axis, size in enumerate(dimensions):
-                if size == 2 and place[axis] == 1:  # the link to its one neighbour is there
+                if size == 2 and coordinates[axis] == 1:  # the link to its one neighbour is there
                     continue
-                following = (*place[:axis], (place[axis] + 1) % size, *place[axis + 1 :])
-                edges.append((names[place], names[following]))
-        switches = {name: {"coordinates": place} for place, name in names.items()}
+                following = (*coordinates[:axis], (coordinates[axis] + 1) % size, *coordinates[axis + 1 :])
+                edges.append((names[coordinates], names[following]))
+        switches = {name: {"coordinates": coordinates} for coordinates, name in names.items()}
         return self.build(switches, edges, dimensions=tuple(dimensions))
 
 

@@ -120,7 +120,7 @@ def _rows(graph: nx.Graph) -> dict[str, Place]:
         x[name], previous = end, rack[name]
         end += 1.0
     width = max(end + gap, *(float(len(row)) for row in rows))
-    places = {name: (place + (width - end) / 2, 0.0) for name, place in x.items()}
+    places = {name: (x_position + (width - end) / 2, 0.0) for name, x_position in x.items()}
     for number, row in enumerate(rows, start=1):
         below = {name: [places[other][0] for other in graph.adj[name] if other in places] for name in row}
         # Rounded, so that ties keep the graph's order.
@@ -172,7 +172,7 @@ def _grid(at: Mapping[str, Sequence[int]]) -> dict[str, Place]:
     steps: list[Place] = []
     extent = [0.0, 0.0]
     for axis in range(max(map(len, at.values()))):
-        side = 1 + max(place[axis] for place in at.values() if axis < len(place))
+        side = 1 + max(coordinates[axis] for coordinates in at.values() if axis < len(coordinates))
         if axis == 2:
             step = [_DEPTH[0] / side, _DEPTH[1] / side]
         else:
@@ -183,10 +183,10 @@ def _grid(at: Mapping[str, Sequence[int]]) -> dict[str, Place]:
         steps.append((step[0], step[1]))
     return {
         name: (
-            sum(value * step[0] for value, step in zip(place, steps, strict=False)),
-            sum(value * step[1] for value, step in zip(place, steps, strict=False)),
+            sum(value * step[0] for value, step in zip(coordinates, steps, strict=False)),
+            sum(value * step[1] for value, step in zip(coordinates, steps, strict=False)),
         )
-        for name, place in at.items()
+        for name, coordinates in at.items()
     }
 
 

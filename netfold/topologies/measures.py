@@ -231,7 +231,7 @@ def _orders(graph: nx.Graph, fabric: SwitchFabric) -> Iterator[NDArray[np.intp]]
     places = [graph.nodes[name].get("coordinates") for name in names]
     if all(places):
         for axis in range(min(map(len, places))):
-            ranked = sorted((place[axis], place, at) for at, place in enumerate(places))
+            ranked = sorted((coordinates[axis], coordinates, at) for at, coordinates in enumerate(places))
             yield np.array([at for _, _, at in ranked], np.intp)
     groups = [graph.nodes[name].get("group") for name in names]
     if all(group is not None for group in groups):
@@ -306,11 +306,11 @@ def _settled(fabric: SwitchFabric, sides: Sides) -> Sides:
 def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides after pairs of racks with equal numbers of hosts were exchanged, the best pair first."""
     sides, rows = sides.copy(), fabric.rack_rows
-    place = np.full(sides.size, -1, np.intp)
-    place[rows] = np.arange(rows.size)
+    rack_numbers = np.full(sides.size, -1, np.intp)
+    rack_numbers[rows] = np.arange(rows.size)
     between = np.zeros((rows.size, rows.size))
-    inner = (place[fabric.source] >= 0) & (place[fabric.target] >= 0)
-    between[place[fabric.source[inner]], place[fabric.target[inner]]] = fabric.rate_bps[inner]
+    inner = (rack_numbers[fabric.source] >= 0) & (rack_numbers[fabric.target] >= 0)
+    between[rack_numbers[fabric.source[inner]], rack_numbers[fabric.target[inner]]] = fabric.rate_bps[inner]
     for _ in range(rows.size):
         drawn = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)[rows]
         gain = -drawn * sides[rows]  # capacity to the other side less that to the own

@@ -180,21 +180,21 @@ def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     PolicyError
         Without those, or if a switch lacks a link to the next of a ring, or has one to elsewhere.
     """
-    dimensions, place = _places(graph)
-    number = _numbering(graph, dimensions, place)
+    dimensions, positions = _places(graph)
+    number = _numbering(graph, dimensions, positions)
     strides = np.append(np.cumprod(dimensions[::-1])[::-1][1:], 1)
-    at = np.empty(place.shape[0], np.int64)
-    at[number] = np.arange(place.shape[0])  # the switch at each place, by the place's number
-    ports = _port_of(graph, fabric, dimensions, place)
+    at = np.empty(positions.shape[0], np.int64)
+    at[number] = np.arange(positions.shape[0])  # the switch at each place, by the place's number
+    ports = _port_of(graph, fabric, dimensions, positions)
     builder = TablesBuilder(fabric)
     for switch in range(fabric.switches_count):
-        ahead = (place - place[switch]) % dimensions  # hops upwards round each ring, to every target
+        ahead = (positions - positions[switch]) % dimensions  # hops upwards round each ring, to every target
         first = (ahead != 0).argmax(axis=1)
         hops, size = ahead[np.arange(first.size), first], dimensions[first]
-        is_even = place[switch][first] % 2 == 0
+        is_even = positions[switch][first] % 2 == 0
         is_up = (2 * hops < size) | ((2 * hops == size) & is_even)
         step = np.where(is_up, 1, -1)
-        here = place[switch][first]
+        here = positions[switch][first]
         following = number[switch] + ((here + step) % size - here) * strides[first]
         builder.add_single(ports[switch].towards(at[following]))
     return builder.tables()

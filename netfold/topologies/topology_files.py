@@ -496,8 +496,8 @@ def _repeated(what: str, counts: Counter[str]) -> Iterator[str]:
 
 
 def _from_json(text: str, defaults: Defaults, units: Units) -> nx.Graph:
-    given = defaults.hosts_per_switch is not None
-    return from_json(text, units, (lambda graph: add_hosts(graph, defaults)) if given else None)
+    has_default = defaults.hosts_per_switch is not None
+    return from_json(text, units, (lambda graph: add_hosts(graph, defaults)) if has_default else None)
 
 
 FORMATS: dict[str, Callable[[str, Defaults, Units], nx.Graph]] = {

@@ -469,14 +469,14 @@ class BucketRounds:
         operation = payload_bytes = 0
         sent: Sent = ()
         while True:
-            place = f"step {round.step}, bucket {round.bucket}, operation {operation}"
+            where = f"step {round.step}, bucket {round.bucket}, operation {operation}"
             if not isinstance(sent, Exception):
                 try:
                     exchange = exchange or self._begin(gradient, round)
                     sent = exchange.send(answers)
                 except Exception as error:  # every error must reach the other workers
-                    sent = _in_words(error, self._wire.rank, place)
-            sizes = self._agreed(sent, place)
+                    sent = _in_words(error, self._wire.rank, where)
+            sizes = self._agreed(sent, where)
             if isinstance(sent, Decoded):
                 return sent, operation, payload_bytes
             assert not isinstance(sent, Exception)
@@ -509,17 +509,17 @@ class BucketRounds:
         answers: list[Merged] = []
         failure: Exception | None = None
         for message, word_counts in zip(messages, sizes, strict=True):
-            place = f"step {round.step}, bucket {round.bucket}, operation {operation}"
+            where = f"step {round.step}, bucket {round.bucket}, operation {operation}"
             key = mix_plain(self._seed, purposes.GATHERED_MERGE, _JOB, self.messages)
             self.messages += is_carried(message)
             request = Request(round.step, round.bucket, operation, message.label, round.tensors)
             try:
-                with blaming(self._codec, f"worker {self._wire.rank}, {place}"):
+                with blaming(self._codec, f"worker {self._wire.rank}, {where}"):
                     answers.append(carry(self._wire, message, word_counts, key, self.server, request))
             except RunError:
                 raise  # the network
             except Exception as error:  # every error must reach the other workers
-                failure = failure or _in_words(error, self._wire.rank, place)
+                failure = failure or _in_words(error, self._wire.rank, where)
         return tuple(answers), failure
 
 

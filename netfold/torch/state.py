@@ -212,7 +212,7 @@ class Assembly:
 
     def release(self) -> None:
         """Give all buckets back as they are."""
-        held = {id(handed): handed for given in self._given for handed, _ in given}
+        held = {id(handed): handed for sources in self._given for handed, _ in sources}
         held |= {id(handed): handed for handed in self._waiting}
         self._waiting, self._given = [], [[] for _ in self._given]
         for ddp_bucket in held.values():
@@ -244,34 +244,34 @@ class Assembly:
             for number, (parameter, gradient) in enumerate(
                 zip(handed.parameters, handed.gradients, strict=True)
             ):
-                place = self._layout.places.get(parameter)
-                if place is None:
+                target = self._layout.places.get(parameter)
+                if target is None:
                     raise RunError(
                         f"DDP handed in a parameter of shape {tuple(parameter.shape)} that the model did not "
                         "have in the first step",
                         "give each model a state of its own",
                     )
-                _view(self._gradients[place.bucket], place.tensor.place, gradient).copy_(gradient)
-                given = self._given[place.bucket]
-                given.append((handed, number))
-                if len(given) == len(self._layout.buckets[place.bucket].tensors):
-                    complete.append(place.bucket)
+                _view(self._gradients[target.bucket], target.tensor.place, gradient).copy_(gradient)
+                sources = self._given[target.bucket]
+                sources.append((handed, number))
+                if len(sources) == len(self._layout.buckets[target.bucket].tensors):
+                    complete.append(target.bucket)
         return complete
 
     def _round(self, number: int) -> None:
         """Run a round, write the mean to the buckets of DDP, and give back those that are complete."""
         assert self._layout is not None
-        bucket, given = self._layout.buckets[number], self._given[number]
+        bucket, sources = self._layout.buckets[number], self._given[number]
         taken_bytes = sum(
-            ddp_bucket.gradients[place].element_size() * ddp_bucket.gradients[place].numel()
-            for ddp_bucket, place in given
+            ddp_bucket.gradients[index].element_size() * ddp_bucket.gradients[index].numel()
+            for ddp_bucket, index in sources
         )
-        part = Part(given[0][0].step, number, bucket.name, bucket.tensors, taken_bytes)
+        part = Part(sources[0][0].step, number, bucket.name, bucket.tensors, taken_bytes)
         mean = self._run(part, self._gradients[number])
         self._given[number] = []
         mean = np.require(mean, requirements=["C", "W"])  # PyTorch demands this of an array
-        for handed, place in given:
-            layout_place, gradient = self._layout.places[handed.parameters[place]], handed.gradients[place]
+        for handed, index in sources:
+            layout_place, gradient = self._layout.places[handed.parameters[index]], handed.gradients[index]
             with handed.on_stream():
                 gradient.copy_(_view(mean, layout_place.tensor.place, gradient))
             handed.left -= 1

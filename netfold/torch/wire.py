@@ -91,12 +91,12 @@ class Wire:
         Those that are not present send nothing, and are left out.
         """
         share_length = ends[self.rank + 1] - ends[self.rank]
-        given = np.diff(ends).tolist() if is_present[self.rank] else [0] * self.workers
+        sent_counts = np.diff(ends).tolist() if is_present[self.rank] else [0] * self.workers
         taken = [share_length if is_there else 0 for is_there in is_present]
         sent = self._tensor(_as_int32(words))
         received = sent.new_empty(sum(taken))
         with _failures():
-            dist.all_to_all_single(received, sent, taken, given, group=self._group)
+            dist.all_to_all_single(received, sent, taken, sent_counts, group=self._group)
         parts = _array(received).view(words.dtype).reshape(-1, share_length) if share_length else None
         return [words[:0] if parts is None else parts[number] for number in range(sum(is_present))]
 
@@ -163,9 +163,9 @@ def make_codec(codec: Codec | str, options: Mapping[str, Any]) -> Codec:
     """
     if isinstance(codec, Codec):
         if options:
-            given = ", ".join(options)
+            names = ", ".join(options)
             raise DataError(
-                f"{given}: the codec is given with its options", f"leave out {given}, or give a kind"
+                f"{names}: the codec is given with its options", f"leave out {names}, or give a kind"
             )
         return codec.carried_by(Carrier())
     text = ",".join(sets_of(options))

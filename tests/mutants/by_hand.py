@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tests.mutants.fault import BY_HAND, Fault
 
 CHANGES = (
-    ("workers draw the same", "place = round.seed, round.step, round.bucket, «self.rank→0»\n"),
+    ("workers draw the same", "key_parts = round.seed, round.step, round.bucket, «self.rank→0»\n"),
     (
         "the layer is not rescaled",
         "float«(norms.sum()) / (group.row_elements * float(chances.sum()))→"
@@ -26,7 +26,7 @@ CHANGES = (
     ("D differences are summed", "deque(maxlen=staleness« - 1→»)"),
     ("the threshold is divided by M", "alpha / self._workers«**2→» *"),
     ("a running sum begins anew", "total[: held.size] = «held→0»\n"),
-    ("what is sent is held back too", "owed[place] -= «→0 * »values if"),
+    ("what is sent is held back too", "owed[selection] -= «→0 * »values if"),
     (
         "the smaller scale decides",
         "«self.bits if self.scale > other.scale else other.bits→"
@@ -114,7 +114,7 @@ CHANGES = (
     ),
     (
         "a part is passed on before it has arrived",
-        "waits = chunk + «(place - 1) * chunks if place→(place - 2) * chunks if place > 1» else NONE",
+        "waits = chunk + «(hop - 1) * chunks if hop→(hop - 2) * chunks if hop > 1» else NONE",
     ),
     ("absent workers are merged", "in zip(parts, present, strict=True)« if is_there→»]"),
     ("the last share that goes round a ring is copied, not added", "merges=step < workers - «1→2»,"),
@@ -204,7 +204,7 @@ CHANGES = (
     ),
     (
         "the first bucket goes first, whatever its rank",
-        "key=lambda place: «(waiting[place][0], place)→place»",
+        "key=lambda operation_id: «(waiting[operation_id][0], operation_id)→operation_id»",
     ),
     (
         "a turn is given as soon as it is asked for",

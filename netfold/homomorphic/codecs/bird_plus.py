@@ -95,8 +95,8 @@ class BirdPlus(GatheredRows):
 
     def _of_values(self, gradient: Gradient, group: RowGroup, gamma: float) -> Norms:
         """Σ|x|^gamma of each row over the largest one; magnitudes are relative to the group's largest."""
-        place, row_elements = group.parts()[0]
-        values = gradient[place]
+        span, row_elements = group.parts()[0]
+        values = gradient[span]
         sums = np.zeros(group.rows)
         largest = float(np.abs(values).max(initial=0.0))
         if largest > 0:

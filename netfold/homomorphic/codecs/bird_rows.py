@@ -91,18 +91,18 @@ def groups_of(tensors: tuple[Tensor, ...]) -> tuple[RowGroup, ...]:
     that has as many rows as the vector has elements.
     """
     carriers: dict[tuple[str, int], int] = {}
-    for place, tensor in enumerate(tensors):
+    for tensor_index, tensor in enumerate(tensors):
         if len(tensor.shape) > 1 and tensor.layer:
-            carriers.setdefault((tensor.layer, tensor.shape[0]), place)
+            carriers.setdefault((tensor.layer, tensor.shape[0]), tensor_index)
     riders: dict[int, tuple[Rider, ...]] = {}
     group_places: list[int] = []
-    for place, tensor in enumerate(tensors):
+    for tensor_index, tensor in enumerate(tensors):
         carrier = carriers.get((tensor.layer, tensor.elements)) if len(tensor.shape) == 1 else None
         if carrier is None:
-            group_places.append(place)
+            group_places.append(tensor_index)
         else:
-            riders[carrier] = (*riders.get(carrier, ()), Rider(place, tensor.start))
-    return tuple(_group(place, tensors[place], riders.get(place, ())) for place in group_places)
+            riders[carrier] = (*riders.get(carrier, ()), Rider(tensor_index, tensor.start))
+    return tuple(_group(index, tensors[index], riders.get(index, ())) for index in group_places)
 
 
 def _group(place: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
@@ -119,9 +119,9 @@ def norms_of(gradient: Gradient, group: RowGroup, kind: str) -> Norms:
         An element of the group is NaN or infinite.
     """
     norms = np.empty(group.rows, np.float64)
-    (place, row_elements), *riding = group.parts()
+    (span, row_elements), *riding = group.parts()
     lanes = np.empty(_LANES, np.float64)
-    (_sum_magnitudes if kind == "l1" else _sum_squares)(gradient[place], row_elements, lanes, norms)
+    (_sum_magnitudes if kind == "l1" else _sum_squares)(gradient[span], row_elements, lanes, norms)
     is_finite = np.isfinite(norms).all() and all(np.isfinite(gradient[part]).all() for part, _ in riding)
     if not is_finite:
         raise EncodeError(not_finite(gradient, group))
@@ -130,7 +130,7 @@ def norms_of(gradient: Gradient, group: RowGroup, kind: str) -> Norms:
 
 def not_finite(gradient: Gradient, group: RowGroup) -> str:
     """Error text for the first element of a group that is NaN or infinite."""
-    places = [place.start + np.flatnonzero(~np.isfinite(gradient[place])) for place, _ in group.parts()]
+    places = [span.start + np.flatnonzero(~np.isfinite(gradient[span])) for span, _ in group.parts()]
     index = int(np.concatenate(places).min())
     return (
         f"gradient[{index}] of {group.name or 'the bucket'} is {gradient[index]}: its row has no norm; "
@@ -433,8 +433,8 @@ def written_payload(
     position = 0
     for group, sample in zip(groups, kept, strict=True):
         scales[[group.tensor, *(rider.tensor for rider in group.riders)]] = sample.scale
-        for place, row_elements in group.parts():
-            position = write_signs(gradient[place], row_elements, sample.rows, bits, position)
+        for span, row_elements in group.parts():
+            position = write_signs(gradient[span], row_elements, sample.rows, bits, position)
     return np.concatenate(
         [
             scales.view(np.uint32),
@@ -508,8 +508,8 @@ def add_payload(message: Read, groups: Sequence[RowGroup], total: Gradient) -> N
         scales = np.full(sample.rows.size, sample.scale, np.float32)
         if sample.halves is not None:
             scales *= sample.halves
-        for place, row_elements in group.parts():
-            position = add_signs(message.bits, position, row_elements, sample.rows, scales, total[place])
+        for span, row_elements in group.parts():
+            position = add_signs(message.bits, position, row_elements, sample.rows, scales, total[span])
 
 
 # Which rows are kept: BIRD's two samplings, and BIRD+'s Gamma correction.
@@ -714,9 +714,9 @@ class RowsEncoder(Encoder):
         return Decoded(self._total(merged, gradient, groups), contribution)
 
     def _encoded(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
-        place = round.seed, round.step, round.bucket, self.rank
+        key_parts = round.seed, round.step, round.bucket, self.rank
         kept = [
-            self.codec.choose(gradient, group, round.workers, Draws((*place, number)))
+            self.codec.choose(gradient, group, round.workers, Draws((*key_parts, number)))
             for number, group in enumerate(groups)
         ]
         return written_payload(gradient, groups, kept)

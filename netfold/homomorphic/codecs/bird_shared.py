@@ -173,8 +173,8 @@ class SharedEncoder(Encoder):
         """This worker's norms of one group as integers, right in expectation."""
         integers = np.zeros(norms.size, np.int64)
         if largest > 0:
-            place = round.step, round.bucket, number, _ROUNDING, self.rank
-            draws = uniforms(mix_plain(round.seed, purposes.BIRD_SHARED, *place), norms.size)
+            key_parts = round.step, round.bucket, number, _ROUNDING, self.rank
+            draws = uniforms(mix_plain(round.seed, purposes.BIRD_SHARED, *key_parts), norms.size)
             lanes.round_up_or_down(norms / largest * _NORM_MAX, draws, integers)
         return integers
 
@@ -182,10 +182,12 @@ class SharedEncoder(Encoder):
         self, number: int, group: RowGroup, sums: NDArray[np.int64], largest: float, round: Round
     ) -> _Chosen:
         """The rows that all workers keep of one group, and the scale of a sign."""
-        place = round.step, round.bucket, number, _SHARED
-        rows = sampled(relative(sums.astype(np.float64)), mix_plain(round.seed, purposes.BIRD_SHARED, *place))
+        key_parts = round.step, round.bucket, number, _SHARED
+        rows = sampled(
+            relative(sums.astype(np.float64)), mix_plain(round.seed, purposes.BIRD_SHARED, *key_parts)
+        )
         limit = count_of(self.codec.share, group.rows)
-        key = mix_plain(round.seed, purposes.BIRD_SECOND, *place)
+        key = mix_plain(round.seed, purposes.BIRD_SECOND, *key_parts)
         rows, factor = thinned(rows, limit, key)
         if not rows.size:
             return _Chosen(rows, 0.0)
@@ -198,9 +200,9 @@ class SharedEncoder(Encoder):
         """This worker's signs of the chosen rows, and their sums over workers."""
         parts = []
         for group, choice in zip(groups, chosen, strict=True):
-            for place, row_elements in group.parts():
+            for span, row_elements in group.parts():
                 parts.append(np.empty(choice.rows.size * row_elements, np.int32))
-                lanes.gather_signs(gradient[place], row_elements, choice.rows, parts[-1])
+                lanes.gather_signs(gradient[span], row_elements, choice.rows, parts[-1])
         signs, bits = np.concatenate(parts), self.codec.lanes
         fields = lanes.sign_fields(bits, round.workers)
         shift = np.int32(not fields.is_signed)
@@ -242,9 +244,9 @@ def _scatter(
     """Write scaled signs, or their sums, into a bucket."""
     first = 0
     for group, choice in zip(groups, chosen, strict=bool(chosen)):
-        for place, row_elements in group.parts():
+        for span, row_elements in group.parts():
             count = choice.rows.size * row_elements
             lanes.scatter_sums(
-                signs[first : first + count], row_elements, choice.rows, choice.scale, total[place]
+                signs[first : first + count], row_elements, choice.rows, choice.scale, total[span]
             )
             first += count

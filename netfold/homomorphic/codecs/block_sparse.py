@@ -139,19 +139,19 @@ class BlockSparseEncoder(Encoder):
         decoded = np.zeros(gradient.size, np.float32)
         scanned_bytes, infinite, current = gradient.nbytes, 0, upcoming.first
         while current.size:
-            place = word_layout(members_of(_only(whole, current), self.codec.block_elements), agreed)
-            message = members_message(gradient, place, numbers, "blocks")
+            layout = word_layout(members_of(_only(whole, current), self.codec.block_elements), agreed)
+            message = members_message(gradient, layout, numbers, "blocks")
             size_bytes, next_blocks = message.words.nbytes, upcoming.after(current)
             values, following = yield (
                 replace(
                     message,
-                    work=Work(scanned_bytes + 4 * place.members.count, size_bytes),
-                    decode_work=Work(size_bytes, 4 * place.members.count),
+                    work=Work(scanned_bytes + 4 * layout.members.count, size_bytes),
+                    decode_work=Work(size_bytes, 4 * layout.members.count),
                 ),
                 # The largest of the negated numbers is the smallest number.
                 Message((-next_blocks).astype(np.int32), Merge.MAX, "next blocks"),
             )
-            infinite += decode(place, values.words, decoded, clear=False)
+            infinite += decode(layout, values.words, decoded, clear=False)
             scanned_bytes = 0  # the first operation has read all of it
             chosen = -following.words.astype(np.int64)
             upcoming.check(current, next_blocks, chosen)
@@ -175,9 +175,9 @@ def _exchange_bitmap(
         return np.zeros(gradient.size, np.float32)
     agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
     index = _only(full_support(gradient.size), np.flatnonzero(live))
-    place = word_layout(members_of(index, numbers.block_elements), agreed)
+    layout = word_layout(members_of(index, numbers.block_elements), agreed)
     bucket = WorkerBucket(gradient, round)
-    infinite = yield from exchange_members(bucket, place, numbers, "blocks")
+    infinite = yield from exchange_members(bucket, layout, numbers, "blocks")
     report_infinite(infinite, bucket.decoded, round)
     return bucket.decoded
 
@@ -198,8 +198,8 @@ class _Upcoming:
 
     def after(self, current: Blocks) -> Blocks:
         """The next live block of each current one's column, or `end`."""
-        place = np.searchsorted(self._keys, self._key(current), side="right")
-        following = np.append(self._keys, -1)[place]
+        positions = np.searchsorted(self._keys, self._key(current), side="right")
+        following = np.append(self._keys, -1)[positions]
         in_column = following // self.end == current % self._columns
         return np.where(in_column, following % self.end, self.end)
 

@@ -167,11 +167,11 @@ class AgreedEncoder(DenseEncoder):
         announced = numbers.announce(all_of(gradient, self.block_elements), round)
         merged: tuple[Merged, ...] = (yield announced) if announced else ()
         agreed = numbers.agree(gradient.size, announced, merged, round)
-        place = word_layout(members_of(full_support(gradient.size), self.block_elements), agreed)
-        if not place.offsets[-1]:  # zeros everywhere
+        layout = word_layout(members_of(full_support(gradient.size), self.block_elements), agreed)
+        if not layout.offsets[-1]:  # zeros everywhere
             return Decoded(np.zeros(gradient.size, np.float32), gradient)
         bucket = WorkerBucket(gradient, round)
-        infinite = yield from exchange_members(bucket, place, numbers, "values")
+        infinite = yield from exchange_members(bucket, layout, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
         return Decoded(bucket.decoded, gradient)
 

@@ -103,9 +103,9 @@ class PackedEncoder(Encoder):
         if not membership.members:
             return Decoded(np.zeros(gradient.size, np.float32), gradient)
         agreed = numbers.agree(gradient.size, announced, membership.merged, round)
-        place = word_layout(members_of(membership.union, codec.block_elements), agreed)
+        layout = word_layout(members_of(membership.union, codec.block_elements), agreed)
         bucket = WorkerBucket(gradient, round)
-        infinite = yield from exchange_members(bucket, place, numbers, "values")
+        infinite = yield from exchange_members(bucket, layout, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
         return Decoded(bucket.decoded, gradient)
 

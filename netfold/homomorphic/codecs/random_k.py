@@ -176,10 +176,10 @@ class RandomKEncoder(Encoder):
         announced = numbers.announce(nonzeros_of(chosen, contribution), round)
         merged: tuple[Merged, ...] = (yield announced) if announced else ()
         agreed = numbers.agree(gradient.size, announced, merged, round)
-        place = word_layout(chosen, agreed)
+        layout = word_layout(chosen, agreed)
         bucket = WorkerBucket(contribution, round)
-        if place.offsets[-1]:
-            infinite = yield from exchange_members(bucket, place, numbers, "values")
+        if layout.offsets[-1]:
+            infinite = yield from exchange_members(bucket, layout, numbers, "values")
             report_infinite(infinite, bucket.decoded, round)
         if not codec.unbiased:
             return Decoded(bucket.decoded, contribution)

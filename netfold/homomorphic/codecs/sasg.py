@@ -344,10 +344,10 @@ class Uploads:
         if not np.isfinite(owed).all():
             raise EncodeError(not_finite(gradient if not np.isfinite(gradient).all() else owed))
         elements = None if self._share == 1 else self._chosen(owed, round)
-        place = slice(None) if elements is None else elements
-        values = owed[place].copy()
+        selection = slice(None) if elements is None else elements
+        values = owed[selection].copy()
         integers = None if self._grid is None else self._grid.integers(values)
-        owed[place] -= values if integers is None or self._grid is None else self._grid.values(integers)
+        owed[selection] -= values if integers is None or self._grid is None else self._grid.values(integers)
         before, self._held[round.bucket] = self._last.get(round.bucket), owed
         self._last[round.bucket] = SparseEntries(elements, values if integers is None else integers)
         return Change(self._last[round.bucket], before)
@@ -686,11 +686,11 @@ class SasgEncoder(UploadEncoder):
         change = self._uploads.upload(gradient, self.rule.rate, round)
         if self._grid is None or change.before is None:
             return change.now.words
-        difference, place = change.difference(gradient.size), change.now.elements
-        if place is not None and change.before.elements is not None:
-            place = np.union1d(place, change.before.elements)
-            difference = difference[place]
-        return SparseEntries(place, difference).words
+        difference, elements = change.difference(gradient.size), change.now.elements
+        if elements is not None and change.before.elements is not None:
+            elements = np.union1d(elements, change.before.elements)
+            difference = difference[elements]
+        return SparseEntries(elements, difference).words
 
     def _total(self, answer: Words, elements: int) -> Gradient:
         """The sum of all elements from a server's answer; those after its last are zero."""

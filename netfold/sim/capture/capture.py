@@ -91,7 +91,7 @@ def buckets_of(ddp: Any) -> tuple[Buckets, str]:
     parameters, expect_sparse = ddp._build_params_for_reducer()
     sizes = [int(size) for size in str(facts.get("bucket_sizes", "")).split(",") if size.strip()]
     for buckets in _first_buckets(ddp, parameters, expect_sparse):
-        if sizes == [sum(_bytes(parameters[place]) for place in bucket) for bucket in buckets]:
+        if sizes == [sum(_bytes(parameters[index]) for index in bucket) for bucket in buckets]:
             return [bucket[::-1] for bucket in buckets], NOT_REBUILT
     return [list(range(len(parameters)))[::-1]], UNKNOWN
 
@@ -280,8 +280,8 @@ class Recorder:
             ddp.register_forward_pre_hook(self._forward_begins),
             ddp.register_forward_hook(self._forward_ends),
             *(
-                tensor.parameter.register_post_accumulate_grad_hook(self._ready_hook(place))
-                for place, tensor in enumerate(self._reduced)
+                tensor.parameter.register_post_accumulate_grad_hook(self._ready_hook(index))
+                for index, tensor in enumerate(self._reduced)
             ),
         ]
         self._say_what_is_coming()
@@ -300,13 +300,13 @@ class Recorder:
             return
         self._stop()
         buckets, note = buckets_of(self._ddp)
-        order = [place for bucket in buckets for place in bucket]
-        positions = {place: position for position, place in enumerate(order)}
+        order = [tensor_index for bucket in buckets for tensor_index in bucket]
+        positions = {tensor_index: position for position, tensor_index in enumerate(order)}
         part = {
             "model": type(self._ddp.module).__name__,
             "world_size": self._world,
-            "tensors": [self._rows[place].model_dump() for place in order],
-            "buckets": [[positions[place] for place in bucket] for bucket in buckets],
+            "tensors": [self._rows[tensor_index].model_dump() for tensor_index in order],
+            "buckets": [[positions[tensor_index] for tensor_index in bucket] for bucket in buckets],
             "steps": [self._in_order(step, buckets, order) for step in self._steps],
             "made_by": {**self._facts, "skipped_steps": self._settings.skip},
             "notes": [note] if note else [],
@@ -387,9 +387,9 @@ class Recorder:
         if self._ddp.find_unused_parameters and self._is_wanted():
             began_ns = time.perf_counter_ns()
             # Parameters that this pass does not reach keep their gradients, and DDP sums these.
-            for place, tensor in enumerate(self._reduced):
+            for index, tensor in enumerate(self._reduced):
                 if tensor.parameter.grad is not None:
-                    self._copies[place] = self._copy(place, tensor.parameter.grad)
+                    self._copies[index] = self._copy(index, tensor.parameter.grad)
             times.hidden_ns += time.perf_counter_ns() - began_ns
 
     def _ready_hook(self, place: int) -> Callable[[Any], None]:
@@ -463,7 +463,7 @@ class Recorder:
         """Write the gradients of a step, and keep its times."""
         import torch
 
-        gradients = {self._rows[place].name: copy for place, copy in sorted(self._copies.items())}
+        gradients = {self._rows[index].name: copy for index, copy in sorted(self._copies.items())}
         parts = [gradient.values() if gradient.is_sparse else gradient for gradient in gradients.values()]
         facts = {key: value for key, value in asdict(times).items() if key not in ("started_ns", "hidden_ns")}
         record = {**facts, "step": step, "recording_ns": times.hidden_ns, "kept": sorted(self._copies)}
@@ -480,14 +480,14 @@ class Recorder:
         start_ns = one["backward_start_ns"]
         end_ns = max([start_ns, *one["ready_ns"].values()])
         kept = set(one["kept"])
-        ready = {place: one["ready_ns"].get(place, start_ns) for place in order}  # unused ones do not wait
+        ready = {index: one["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
         times = {key: one[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
         times |= {
             "backward_start_ns": start_ns,
             "backward_end_ns": end_ns,
             "synced_ns": max(end_ns, one["synced_ns"]),
-            "ready_ns": [ready[place] if place in kept else None for place in order],
-            "bucket_ready_ns": [max(ready[place] for place in bucket) for bucket in buckets],
+            "ready_ns": [ready[index] if index in kept else None for index in order],
+            "bucket_ready_ns": [max(ready[index] for index in bucket) for bucket in buckets],
             "recording_ns": one["recording_ns"],
             "micro_batches": one["micro_batches"],
         }

@@ -117,10 +117,10 @@ def read_trace(folder: Path) -> TraceFile:
         trace = TraceFile.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "it"
+        location = ".".join(map(str, first["loc"])) or "it"
         shown_input = "" if first["type"] == "missing" else f", found {shown(first['input'])}"
         raise DataError(
-            f"{path}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}{shown_input}", HINT
+            f"{path}: {location}: {first['msg'][0].lower()}{first['msg'][1:]}{shown_input}", HINT
         ) from None
     _check_tensors(path, trace)
     for step in trace.steps:
@@ -177,7 +177,7 @@ def _check_step(path: Path, trace: TraceFile, step: RecordedStep) -> None:
         ready = [timing.backward_start_ns if time is None else time for time in timing.ready_ns]
         if not all(timing.backward_start_ns <= time <= timing.backward_end_ns for time in ready):
             raise DataError(f"{where}: a gradient is ready outside of the backward pass", HINT)
-        if timing.bucket_ready_ns != [max(ready[place] for place in bucket) for bucket in trace.buckets]:
+        if timing.bucket_ready_ns != [max(ready[index] for index in bucket) for bucket in trace.buckets]:
             raise DataError(f"{where}: a bucket must be ready with the last of its tensors", HINT)
 
 

@@ -227,11 +227,11 @@ def _busiest(links: NDArray[np.int32], busy: Floats, total: Floats) -> tuple[NDA
     best = rank.max(1, keepdims=True)
     # Of links that are equally busy, the one with the lowest number is chosen.
     numbers = np.where(is_candidate & (rank >= best), links, np.iinfo(np.int32).max)
-    place = numbers.argmin(1)
+    columns = numbers.argmin(1)
     rows = np.arange(len(links))
     has_any = is_candidate.any(1)
-    chosen = np.where(has_any, links[rows, place], -1).astype(np.int64)
-    return chosen, np.where(has_any, busy[rows, place], 0.0)
+    chosen = np.where(has_any, links[rows, columns], -1).astype(np.int64)
+    return chosen, np.where(has_any, busy[rows, columns], 0.0)
 
 
 def _covered(samples: Samples, spans_ps: Sequence[tuple[int, int]]) -> Floats:
@@ -362,8 +362,8 @@ class _Walk:
             for other, places in self._operations.items()
             if number < len(places)
         ]
-        start_ps, _, other, place = max(start for start in begun if start[0] < at_ps or start[1])
-        return start_ps, -other, place
+        start_ps, _, other, phase_index = max(start for start in begun if start[0] < at_ps or start[1])
+        return start_ps, -other, phase_index
 
     def _on_device(self, worker: int, index: int, at_ps: int) -> Iterator[Piece]:
         """What a worker does, or waits for, in a phase that is not the network's."""
@@ -382,7 +382,7 @@ class _Walk:
 
     def _median_ps(self, index: int, phase: PhaseRecord) -> int:
         """Median time of the workers in the same phase, after as many operations."""
-        number = sum(place < index for place in self._operations[phase.worker])
+        number = sum(phase_index < index for phase_index in self._operations[phase.worker])
         times_ps = []
         for worker, phases in self._own.items():
             places = self._operations[worker]

@@ -190,9 +190,9 @@ def beyond_note(journal: Journal) -> str:
     """Where the sum of all workers is more than float32 has; empty if it never is."""
     for record, findings in zip(journal.rounds, journal.findings, strict=True):
         if (beyond := findings.beyond) is not None:
-            place = f"step {record.step}, bucket {record.bucket}, element {beyond.element}"
+            where = f"step {record.step}, bucket {record.bucket}, element {beyond.element}"
             return (
-                f"the sum of {beyond.workers} workers is beyond float32 at {place}: {beyond.sum:.3g}, and "
+                f"the sum of {beyond.workers} workers is beyond float32 at {where}: {beyond.sum:.3g}, and "
                 f"the largest is {FLOAT_MAX:.3g}; clip or scale the gradients, or lower the learning rate"
             )
     return ""
@@ -316,9 +316,9 @@ def sum_is_right(codec: Codec, journal: Journal) -> Finding:
             or far_note(codec, journal)
         )
         return Finding(not broken, broken or detail + _promise_note(codec, journal) + _exempt_note(journal))
-    place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
+    where = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
-    return Finding(False, f"{detail}, at {place}{merged}{_overflow_note(findings)}{_exempt_note(journal)}")
+    return Finding(False, f"{detail}, at {where}{merged}{_overflow_note(findings)}{_exempt_note(journal)}")
 
 
 def _ideal_note(codec: Codec, journal: Journal) -> str:
@@ -340,9 +340,9 @@ def _inexact_note(journal: Journal) -> str:
     """Where totals are not the exact sums that the codec promises; empty if they are."""
     for record, findings in zip(journal.rounds, journal.findings, strict=True):
         if findings.inexact_elements:
-            place = f"step {record.step}, bucket {record.bucket}"
+            where = f"step {record.step}, bucket {record.bucket}"
             count = sum(round_findings.inexact_elements for round_findings in journal.findings)
-            return f"{count} elements are not the exact sum of the contributions, first in {place}"
+            return f"{count} elements are not the exact sum of the contributions, first in {where}"
     return ""
 
 
@@ -398,8 +398,8 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
     ]
     if wrong:
         record, word, _ = wrong[0]
-        place = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
-        return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {place}")
+        where = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
+        return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {where}")
     what = "words" if all(findings.is_integer for findings in journal.findings) else "integer words"
     right = f"all merged {what} of {len(journal.rounds)} rounds equal their integer sums"
     gathered = f"all gathered words of {len(journal.rounds)} rounds arrived as they were sent"
@@ -437,11 +437,11 @@ def _floats_are_right(journal: Journal) -> Finding | None:
         return Finding(True, f"all {words} merged float32 words are within {ADDITIONS} of the words sent")
     first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_floats)
     record, word = journal.rounds[first], journal.findings[first].first_wrong_float
-    place = f"step {record.step}, bucket {record.bucket}, {word}"
+    where = f"step {record.step}, bucket {record.bucket}, {word}"
     return Finding(
         False,
         f"{wrong} of {words} merged float32 words are not within {ADDITIONS} of the words sent, "
-        f"first in {place}",
+        f"first in {where}",
     )
 
 
@@ -470,9 +470,9 @@ def hosts_merge_right(journal: Journal) -> Finding:
         words = sum(replay.words for replay in replays)
         return Finding(True, f"all {words} words that hosts merged or passed on equal their replay")
     first = next(i for i, replay in enumerate(replays) if replay.wrong)
-    place = f"step {journal.rounds[first].step}, bucket {journal.rounds[first].bucket}"
+    where = f"step {journal.rounds[first].step}, bucket {journal.rounds[first].bucket}"
     return Finding(
-        False, f"{wrong} words of hosts differ from their replay, first in {place}, {replays[first].first}"
+        False, f"{wrong} words of hosts differ from their replay, first in {where}, {replays[first].first}"
     )
 
 
@@ -481,8 +481,8 @@ def replicas_agree(journal: Journal) -> Finding:
     bad = [record for record in journal.rounds if not record.replicas_agree]
     unlike = [record for record in journal.rounds if not record.notes_agree]
     if unlike and not bad:
-        place = f"step {unlike[0].step}, bucket {unlike[0].bucket}"
-        return Finding(False, f"workers recorded different notes on {len(unlike)} rounds, first {place}")
+        where = f"step {unlike[0].step}, bucket {unlike[0].bucket}"
+        return Finding(False, f"workers recorded different notes on {len(unlike)} rounds, first {where}")
     if not bad:
         return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
     return Finding(
@@ -588,10 +588,10 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
     programs: dict[int, _Programs] = {}
     for job, points in zip(variant.jobs, counters, strict=True):
         places = [
-            (tree, place) for tree in job.collective.aggregations for place in range(len(tree.switches))
+            (tree, index) for tree in job.collective.aggregations for index in range(len(tree.switches))
         ]
-        for (tree, place), counted in zip(places, points, strict=True):
-            node, receivers = tree.switches[place], len(receivers_of(tree, place))
+        for (tree, switch_index), counted in zip(places, points, strict=True):
+            node, receivers = tree.switches[switch_index], len(receivers_of(tree, switch_index))
             before, packets = (
                 programs.get(node, _Programs()),
                 _point_packets(tree.program, receivers, counted),

@@ -284,10 +284,10 @@ class SignCheck:
             ranks = sorted(operation.sent)
             for part, message in enumerate(operation.sent[ranks[0]]):
                 if message.merge is Merge.SIGN and message.size:
-                    place = MessageOfRound(step, bucket, number, part, message.label)
+                    message_id = MessageOfRound(step, bucket, number, part, message.label)
                     sent = [operation.sent[rank][part] for rank in ranks]
                     received = [operation.received[rank][part] for rank in ranks]
-                    self._examine(place, sent, received, Merger((step, bucket, number), part, locate))
+                    self._examine(message_id, sent, received, Merger((step, bucket, number), part, locate))
 
     def _examine(
         self, place: MessageOfRound, sent: Sequence[Message], received: Sequence[Merged], merger: Merger

@@ -91,9 +91,9 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
     is_all = all(a is b for a, b in zip(totals.contributions, totals.gradients, strict=True))
     is_judged = is_all and codec.promise is Promise.EXACT and totals.decoded[0][1] is None
     for sums in sums_of_parts(totals.contributions):
-        place = slice(sums.first, sums.first + sums.total.size)
+        span = slice(sums.first, sums.first + sums.total.size)
         if is_all:
-            _add_loss(loss, totals, place, sums, is_judged)
+            _add_loss(loss, totals, span, sums, is_judged)
         if not whole:
             continue
         ideal, allowed = codec.ideal(sums), bound.of(sums)
@@ -101,9 +101,9 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
         errors = _of_part(errors, part, whole, exempt=exempt, buffers=buffers)
         if drift is not None and variance is not None:
             spread = variance.together * variance.of(sums), variance.together * allowed
-            drift.add(part.first, whole[0][place] - ideal, ideal, *spread)
+            drift.add(part.first, whole[0][span] - ideal, ideal, *spread)
         if codec.promise is Promise.EXACT:
-            inexact += count_inexact(whole[0][place], [addend[place] for addend in totals.contributions])
+            inexact += count_inexact(whole[0][span], [addend[span] for addend in totals.contributions])
     for decoded, holders in totals.decoded:
         if holders is not None:
             for sums in sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words):
@@ -111,8 +111,8 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
                 errors = _of_part(errors, part, [decoded], exempt=exempt, buffers=buffers)
     if not is_all:
         for sums in sums_of_parts(totals.gradients):
-            place = slice(sums.first, sums.first + sums.total.size)
-            _add_loss(loss, totals, place, sums)
+            span = slice(sums.first, sums.first + sums.total.size)
+            _add_loss(loss, totals, span, sums)
     loss.is_exact = loss.is_exact and not (is_judged and inexact)
     is_far = drift is None and bool(whole) and whole[0] is first and _is_far(totals, loss)
     return Compared(errors, loss, inexact, drift, is_far, _beyond(totals, loss))
@@ -179,9 +179,9 @@ def _of_part(
         else:
             element = int(np.argmax(relative)) if worst > errors.over_bound else 0
             part_errors = Errors(largest, 0.0, worst, element)
-        place = part_errors.worst_element
+        worst_index = part_errors.worst_element
         part_errors = part_errors._replace(
-            worst_element=part.first + place, worst_magnitude=float(part.magnitude[place])
+            worst_element=part.first + worst_index, worst_magnitude=float(part.magnitude[worst_index])
         )
         errors = errors.joined(part_errors)
     return errors

@@ -57,7 +57,7 @@ class AllGatherRun(HostRun):
         """Send, forward and receive; then merge."""
         message, finished = operation.message, operation.finished
         finished.deduplicated(worker, message.words)
-        following = [(worker + place) % self.workers for place in range(self.workers)]
+        following = [(worker + offset) % self.workers for offset in range(self.workers)]
         parts = yield from self._gathering.carry(worker, operation, following)
         if message.merge is not Merge.GATHER:
             return (yield from self._merge(worker, operation, parts))
@@ -71,9 +71,9 @@ class AllGatherRun(HostRun):
     def _spread(self, chunks: int) -> Transfers:
         """One message round the ring: each chunk goes on when it has arrived."""
         chunk, steps = np.arange(chunks), []
-        for place in range(self.workers - 1):
-            source = np.full(chunks, place)
-            waits = chunk + (place - 1) * chunks if place else NONE
+        for hop in range(self.workers - 1):
+            source = np.full(chunks, hop)
+            waits = chunk + (hop - 1) * chunks if hop else NONE
             steps.append(Step(source, source + 1, chunk, waits=waits))
         return Transfers(self.workers, chunks, steps)
 

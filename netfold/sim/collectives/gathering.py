@@ -141,11 +141,11 @@ class Gathering:
             joint=gathered.joint,
             lane_names=self._lane_names(schedule, np.asarray(ranks, np.int64)),
         )
-        place = OperationPlace(request.step, request.bucket, request.operation)
-        name = f"{request.label} of {place.in_words}, as worker {worker} sent it"
+        location = OperationPlace(request.step, request.bucket, request.operation)
+        name = f"{request.label} of {location.in_words}, as worker {worker} sent it"
         number = context.fabric.open_schedule(operation, name)
         gathered.numbers[worker] = number
-        gathered.places[worker] = {rank: place for place, rank in enumerate(ranks)}
+        gathered.places[worker] = {rank: position for position, rank in enumerate(ranks)}
         return number
 
     def _schedule(self, chunks: int) -> Schedule:

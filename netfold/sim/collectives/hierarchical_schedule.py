@@ -223,8 +223,8 @@ def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks
 
 def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
     """A group's schedule on the segments between `edges`, which have its own among them."""
-    place = {edge: number for number, edge in enumerate(edges)}
-    bounds = np.array([place[edge] for edge in cut.cuts], np.int64)
+    edge_numbers = {edge: number for number, edge in enumerate(edges)}
+    bounds = np.array([edge_numbers[edge] for edge in cut.cuts], np.int64)
     schedule = cut.schedule
     merging = np.flatnonzero(schedule.merges)
     number, cell = _expanded(schedule, merging)

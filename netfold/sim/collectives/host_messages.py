@@ -178,8 +178,8 @@ class Finished:
         if all its chunks are those stored.
         """
         chunks = arrived.setdefault(parcel.owner, {})
-        place = parcel.owner, parcel.number
-        chunks[place] = self.deduplicated(place, parcel.words)
+        chunk_key = parcel.owner, parcel.number
+        chunks[chunk_key] = self.deduplicated(chunk_key, parcel.words)
         if len(chunks) < parcel.total:
             return None
         del arrived[parcel.owner]
@@ -486,9 +486,9 @@ class ScheduledRun(HostRun):
             asks=self._delayed,
         )
         request = exchange.request
-        place = OperationPlace(request.step, request.bucket, request.operation)
+        location = OperationPlace(request.step, request.bucket, request.operation)
         number = context.fabric.open_schedule(
-            operation, f"{request.label} of {place.in_words}", partial(self._answer, exchange.number)
+            operation, f"{request.label} of {location.in_words}", partial(self._answer, exchange.number)
         )
         under_way = _UnderWay(number, schedule, message, result, exchange, np.zeros(self.workers, np.bool_))
         self._under_way[exchange.number] = under_way
@@ -499,13 +499,13 @@ class ScheduledRun(HostRun):
     ) -> NDArray[np.int64] | None:
         """(T, 2) time of each merge of words or codes, and of lanes; None if merges take no time."""
         words = ends[schedule.first + schedule.count] - ends[schedule.first]
-        sizes, place = np.unique(words, return_inverse=True)
+        sizes, size_indices = np.unique(words, return_inverse=True)
         lifted, device = message.merged_words, self._context.device
         times_ps = [
             [merge_words_ps(device, size), merge_words_ps(device, lifted * size)] for size in sizes.tolist()
         ]
         merges_ps = np.array(times_ps, np.int64).reshape(-1, 2)
-        return np.ascontiguousarray(merges_ps[place]) if merges_ps.any() else None
+        return np.ascontiguousarray(merges_ps[size_indices]) if merges_ps.any() else None
 
     def _answer(self, operation: int, transfer: int) -> None:
         """Tell the engine when a merge ends, at a worker whose host has faults or of a codec that merges."""

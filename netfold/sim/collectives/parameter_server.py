@@ -168,8 +168,8 @@ class ServerHost:
     def _key(self, operation: MessageExchange, chunk: int, workers: int) -> int:
         """The key of the random draws of a merge into what `workers` workers have sent."""
         context = self._context
-        place = context.job, operation.number, self.index, chunk, workers
-        return mix_plain(context.seed, purposes.SERVER_MERGE, *place)
+        key_parts = context.job, operation.number, self.index, chunk, workers
+        return mix_plain(context.seed, purposes.SERVER_MERGE, *key_parts)
 
     def _work(self, time_ps: int) -> Serving:
         """Occupy the device of the server's host."""
@@ -277,12 +277,12 @@ class ParameterServerRun(ChannelRun):
         chunks: dict[tuple[int, int], Merged] = {}
         while len(chunks) < sum(counts):
             parcel: Parcel = yield self.inbox(worker, operation).get()
-            place, present = (parcel.owner, parcel.number), parcel.present
+            chunk_key, present = (parcel.owner, parcel.number), parcel.present
             assert present is not None, "servers say who contributed"
             chunk = Merged(parcel.words, int(present.sum()), present=present)
-            size = self._chunk_words(message, *place)
-            chunks[place] = finished.stored(place, operation.whole(chunk, size))
-        return finished.joined({place: chunks[place] for place in sorted(chunks)})
+            size = self._chunk_words(message, *chunk_key)
+            chunks[chunk_key] = finished.stored(chunk_key, operation.whole(chunk, size))
+        return finished.joined({key: chunks[key] for key in sorted(chunks)})
 
     def _merge_parts(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Push and pull a message with a merge of the codec, a part for each server."""
@@ -331,16 +331,16 @@ class ParameterServerRun(ChannelRun):
         self._send(self.workers + server, worker, operation, parcel)
 
     def _send(self, source: int, target: int, operation: MessageExchange, parcel: Parcel) -> None:
-        place = operation.number, parcel.owner, parcel.number, source, target
-        key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, *place)
+        key_parts = operation.number, parcel.owner, parcel.number, source, target
+        key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, *key_parts)
         self.channels.send(source, target, parcel, self.inbox(target, operation), key)
 
     def inbox(self, party: int, operation: MessageExchange) -> simpy.Store:
         """Where the chunks of a message wait for a worker, or after the workers for a server."""
-        place = party, operation.number
-        if place not in self._inboxes:
-            self._inboxes[place] = self._context.fabric.mailbox()
-        return self._inboxes[place]
+        key = party, operation.number
+        if key not in self._inboxes:
+            self._inboxes[key] = self._context.fabric.mailbox()
+        return self._inboxes[key]
 
     def close(self, party: int, operation: MessageExchange) -> None:
         """Forget the inbox of a worker or server that has received all of a message."""

@@ -60,15 +60,15 @@ class Ring(HostCollective):
 
     def _steps(self, workers: int, pieces: int) -> Iterator[Step]:
         shape = (self.channels, workers, pieces)
-        channel, place, piece = np.indices(shape).reshape(3, -1)
+        channel, hop, piece = np.indices(shape).reshape(3, -1)
         forward = 1 - 2 * (channel % 2)
-        source, target = (channel + forward * place) % workers, (channel + forward * (place + 1)) % workers
+        source, target = (channel + forward * hop) % workers, (channel + forward * (hop + 1)) % workers
         size = channel.size
         number = np.arange(size)
         # The source got what it sends from the place before it, and a target takes in piece after piece.
-        received = np.where(place > 0, number - pieces, number + (workers - 1) * pieces)
+        received = np.where(hop > 0, number - pieces, number + (workers - 1) * pieces)
         for step in range(2 * (workers - 1)):
-            segment = (place - step) % workers
+            segment = (hop - step) % workers
             last = number + pieces - 1 - size if step else np.full(size, NONE)
             yield Step(
                 source,

@@ -75,9 +75,9 @@ def binary_tree(workers: int, number: int) -> BinaryTree:
     rank_of = np.r_[NONE, ranks]  # index: place
     above, children, depths = (np.full(shape, NONE, np.int64) for shape in (workers, (workers, 2), workers))
     above[ranks] = rank_of[parents]
-    for place in np.flatnonzero(parents) + 1:
-        parent = rank_of[parents[place - 1]]
-        children[parent, 0 if children[parent, 0] == NONE else 1] = rank_of[place]
+    for position in np.flatnonzero(parents) + 1:
+        parent = rank_of[parents[position - 1]]
+        children[parent, 0 if children[parent, 0] == NONE else 1] = rank_of[position]
     depths = np.zeros(workers, np.int64)
     up = above.copy()
     while (up != NONE).any():

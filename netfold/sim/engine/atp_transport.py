@@ -106,9 +106,9 @@ def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
     """Entries of a job's windows, by place: hashed and distinct."""
     hashed: list[int] = []
     taken: set[int] = set()
-    for place in range(count):
+    for window_index in range(count):
         salt = 0
-        while (entry := mix_plain(seed, purposes.FIRST_ENTRY, job, place, salt) % entries) in taken:
+        while (entry := mix_plain(seed, purposes.FIRST_ENTRY, job, window_index, salt) % entries) in taken:
             salt += 1
         taken.add(entry)
         hashed.append(entry)
@@ -163,16 +163,16 @@ def send_by_call(at: int, row: int, unit: int) -> None:
     stream = world.streams[row]
     job = world.jobs[stream.job]
     slot = unit % stream.window_max
-    place = world.places[row, slot]
+    unit_state = world.places[row, slot]
     segment = world.segments[row, segment_of(world, row, unit)]
-    index = new_packet(world, stream, row, unit, place.attempt)
+    index = new_packet(world, stream, row, unit, unit_state.attempt)
     packet = world.packets[index]
     packet.kind = ATP_DATA
     packet.transmission = -1
     packet.slot = slot
-    packet.version = place.entry
+    packet.version = unit_state.entry
     packet.bits = np.uint32(1) << np.uint32(stream.worker)
-    place.sent_ps = world.clock[0].now_ps
+    unit_state.sent_ps = world.clock[0].now_ps
     packet.size_bytes = frame_bytes(stream) + job.sender.first_bytes + job.sender.last_bytes
     packet.point = stream.point
     packet.child = stream.child
@@ -182,7 +182,7 @@ def send_by_call(at: int, row: int, unit: int) -> None:
     start = (unit - segment.first_unit) * job.sender.elements
     packet.words_count = min(job.sender.elements, segment.words_count - start)
     packet.words = segment.words + 4 * start
-    if place.attempt > 0:  # the switch evicts it
+    if unit_state.attempt > 0:  # the switch evicts it
         packet.flags = RESEND
     if segment.is_float != 0 and bytes_at(segment.is_float, unit + 1)[unit - segment.first_unit]:
         packet.flags |= FLOATS
@@ -212,17 +212,17 @@ def on_atp_result(at: int, index: int) -> None:
     job = world.jobs[stream.job]
     unit = packet.unit
     stream.deadline_ps = world.clock[0].now_ps + job.sender.timeout_ps
-    place = world.places[row, unit % stream.window_max]
-    if unit < stream.base or place.acknowledged:
+    unit_state = world.places[row, unit % stream.window_max]
+    if unit < stream.base or unit_state.acknowledged:
         stream.stale_results += 1
         return
     if packet.flags & REQUEST:
         on_request(world, row, unit)
         return
     if packet.transmission >= 0:
-        place.entry = packet.transmission
+        unit_state.entry = packet.transmission
     store(world, row, index)
-    place.acknowledged = 1
+    unit_state.acknowledged = 1
     stream.completed_count += 1
     world.clock[0].progress += 1
     while stream.base < stream.next and world.places[row, stream.base % stream.window_max].acknowledged:
@@ -282,14 +282,14 @@ def on_atp_timer(at: int, row: int) -> None:
     world = world_at(at)
     stream, now_ps = world.streams[row], world.clock[0].now_ps
     job = world.jobs[stream.job]
-    place = world.places[row, stream.base % stream.window_max]
-    if stream.deadline_ps <= now_ps and is_in_vain(world, stream, place.attempt, place.sent_ps):
+    unit_state = world.places[row, stream.base % stream.window_max]
+    if stream.deadline_ps <= now_ps and is_in_vain(world, stream, unit_state.attempt, unit_state.sent_ps):
         stream.deadline_ps = now_ps + job.sender.timeout_ps
     elif stream.deadline_ps <= now_ps:
         stream.timeouts += 1
         first = first_acknowledged(world, row)
         resend(world, row, first if first >= 0 else stream.base + 1)
-        timeout_ps = backed_off_ps(stream, job.sender.timeout_ps, place.attempt)
+        timeout_ps = backed_off_ps(stream, job.sender.timeout_ps, unit_state.attempt)
         stream.deadline_ps = now_ps + timeout_ps
         stream.deadline_ps += jitter_ps(world, stream, job.sender.timeout_ps, stream.base, stream.timeouts)
     arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)

@@ -99,13 +99,13 @@ def on_flow_data(world: World, index: int) -> None:
     else:
         flow.newest = packet.transmission
     flow.is_marked |= packet.is_marked
-    place = natural(packet.unit % flow.window_max)
-    received = world.flights[row, place].received
+    window_index = natural(packet.unit % flow.window_max)
+    received = world.flights[row, window_index].received
     is_new = packet.unit >= flow.expected and received != packet.unit + 1
     if not is_new:
         flow.spurious_retransmissions += packet.copy == 0
         packet.flags = IS_DUPLICATE
-    if not is_new or store_data(world, index, place):
+    if not is_new or store_data(world, index, window_index):
         send_ack(world, index)
     if flow.expected == flow.units_count and not flow.is_delivered:
         flow.is_delivered = 1

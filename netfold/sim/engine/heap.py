@@ -126,9 +126,9 @@ def _store_tables(_typing: Any, world: Any) -> Any:
     """Copy the tables' descriptors to the frame of the calling kernel; returns their address."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        place = cgutils.alloca_once(builder, context.get_value_type(world))
-        builder.store(arguments[0], place)
-        return builder.ptrtoint(place, ir.IntType(64))
+        pointer = cgutils.alloca_once(builder, context.get_value_type(world))
+        builder.store(arguments[0], pointer)
+        return builder.ptrtoint(pointer, ir.IntType(64))
 
     return types.int64(world), generate
 

@@ -457,8 +457,8 @@ def add_buffers(world: World, opened: OpenSchedule, count: int) -> None:
     row = world.schedules[opened.row]
     buffer_bytes = int(row.scratch_bytes)
     while row.scratch_next < row.scratch_end:  # the rest of the last block
-        place = (int(row.scratch_next) - address_of(opened.block)) // 8
-        opened.block[place] = row.scratch_free
+        offset = (int(row.scratch_next) - address_of(opened.block)) // 8
+        opened.block[offset] = row.scratch_free
         row.scratch_free = row.scratch_next
         row.scratch_next += buffer_bytes
     more = max(count + 1, opened.buffers, 4 * SCRATCH_WORDS // buffer_bytes)

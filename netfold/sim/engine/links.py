@@ -597,14 +597,14 @@ def schedule_head(world: World, lane: int) -> None:
     if head < 0:
         return
     packet = world.packets[head]
-    place = 0
-    while place < clock.heap_count and world.heap[place].what != lane:
-        place += 1
-    if place == clock.heap_count:
+    heap_index = 0
+    while heap_index < clock.heap_count and world.heap[heap_index].what != lane:
+        heap_index += 1
+    if heap_index == clock.heap_count:
         clock.heap_count += 1
-    elif world.heap[place].time_ps <= packet.arrive_ps:
+    elif world.heap[heap_index].time_ps <= packet.arrive_ps:
         return
-    push(world.heap, place, packet.arrive_ps, packet.order, lane)
+    push(world.heap, heap_index, packet.arrive_ps, packet.order, lane)
 
 
 @kernel

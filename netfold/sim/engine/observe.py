@@ -122,8 +122,8 @@ def count_in_flight(world: World, counts: NDArray[np.int64]) -> None:
                 counts[packet.link, 0] += 1
                 counts[packet.link, 1] += packet.size_bytes
             row = packet.next
-    for place in range(clock.heap_count):
-        what = world.heap[place].what
+    for heap_index in range(clock.heap_count):
+        what = world.heap[heap_index].what
         if what - (what & ROW) == DELAYED:
             packet = world.packets[what & ROW]
             counts[packet.link, 0] += 1
@@ -303,9 +303,9 @@ def _server_units(world: World, job: int, stream_row: int) -> list[tuple[int, in
     stream, server = world.streams[stream_row], world.servers[int(world.jobs[job].server)]
     units = []
     for unit in range(int(stream["base"]), int(stream["next"])):  # not `.base`, an attribute of every array
-        place = world.places[stream_row, unit % int(server.window_max)]
-        if not place.acknowledged:
-            units.append((unit, int(place.entry), 0, int(place.attempt), int(place.sent_ps)))
+        unit_state = world.places[stream_row, unit % int(server.window_max)]
+        if not unit_state.acknowledged:
+            units.append((unit, int(unit_state.entry), 0, int(unit_state.attempt), int(unit_state.sent_ps)))
     return units
 
 
@@ -313,15 +313,15 @@ def slot_state(world: World, program: ProgramSpec, job: int, where: tuple[int, i
     """State of a slot, given its point, number and version; with a server, of an entry."""
     row = world.jobs[job]
     point, slot, version = where
-    place = world.points[int(row.first_point) + point]
+    tree_point = world.points[int(row.first_point) + point]
     if program.has_server:
         entry = world.entries.rows[int(world.servers[int(row.server)].entry_base) + slot]
         workers = int(row.workers_count)
         missing = workers - int(entry["count"])
         return SlotState(int(entry.bitmap), workers, missing, int(entry.last_ps), -1, "", False)
-    at = 2 * (int(place.register_base) + slot) + min(version, program.versions - 1)
+    at = 2 * (int(tree_point.register_base) + slot) + min(version, program.versions - 1)
     state = world.registers.slots[at]
-    children = int(place.children_count)
+    children = int(tree_point.children_count)
     missing = int(state.counter)
     if not program.has_counter:
         missing = children - int(state.bitmap).bit_count()
@@ -363,10 +363,10 @@ def leaks(world: World, program: ProgramSpec, job: int, nodes: Sequence[str]) ->
         first = int(point.register_base) + first_slot
         slots = world.registers.slots[2 * first : 2 * (first + count)].reshape(count, 2)
         # All at once: on long links a job has hundreds of thousands.
-        for place, version in np.argwhere(program.is_waiting(slots[:, : program.versions])).tolist():
-            name = f"slot {first_slot + place}, version {version} at {nodes[point.switch]}"
+        for offset, version in np.argwhere(program.is_waiting(slots[:, : program.versions])).tolist():
+            name = f"slot {first_slot + offset}, version {version} at {nodes[point.switch]}"
             leaked_slots.append(
-                f"{name} {_waiting_for(program, int(point.children_count), slots[place, version])}"
+                f"{name} {_waiting_for(program, int(point.children_count), slots[offset, version])}"
             )
     return leaked_slots
 
@@ -502,17 +502,17 @@ def choose_busiest(seen: LookBuffers) -> None:
         busy_ps = seen.busy_ps[index] - seen.before_ps[index]
         if busy_ps <= 0 or (listed_count == links.size and busy_ps < links_busy_ps[listed_count - 1]):
             continue
-        place = listed_count
-        while place > 0 and is_busier(seen, index, busy_ps, place - 1):
-            place -= 1
-        if place == links.size:
+        position = listed_count
+        while position > 0 and is_busier(seen, index, busy_ps, position - 1):
+            position -= 1
+        if position == links.size:
             continue
         last = min(listed_count, links.size - 1)
-        for at in range(last - place):
+        for at in range(last - position):
             links[last - at] = links[last - at - 1]
             links_busy_ps[last - at] = links_busy_ps[last - at - 1]
-        links[place] = index
-        links_busy_ps[place] = busy_ps
+        links[position] = index
+        links_busy_ps[position] = busy_ps
         listed_count = last + 1
     for rest in range(links.size - listed_count):
         links[listed_count + rest] = -1

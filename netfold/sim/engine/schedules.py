@@ -365,8 +365,8 @@ def send_or_wait(world: World, row: int, number: int, stage: int) -> None:
     transfer.packets = max(1, -(-words // schedule.sender.elements))
     if planned.lane >= 0:
         entry = row << QUEUE_BITS | number
-        place = lane_of(world, row, planned.lane)
-        lane = lanes_at(schedule.lanes, schedule.lanes_count)[place]
+        lane_number = lane_of(world, row, planned.lane)
+        lane = lanes_at(schedule.lanes, schedule.lanes_count)[lane_number]
         is_full = lane.outstanding > 0 and lane.outstanding + transfer.packets > schedule.sender.window
         if stage == READY and (is_full or lane.head >= 0):
             transfer.behind = -1
@@ -382,7 +382,7 @@ def send_or_wait(world: World, row: int, number: int, stage: int) -> None:
         lane.outstanding += transfer.packets
         if stage == LANE_HEAD:
             lane.head = transfer.behind
-            let_lane_go_on(world, row, place)
+            let_lane_go_on(world, row, lane_number)
     transfer.stage = SENT
     open_transfer(world, row, number, words)
 
@@ -414,8 +414,8 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
     source = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.source)]
     target = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
-    place = natural(clock.flow_free)
-    flow = world.flows[place]
+    flow_row = natural(clock.flow_free)
+    flow = world.flows[flow_row]
     clock.flow_free = flow.next_free
     packets = transfers_at(schedule.transfers, schedule.transfers_count)[number].packets
     flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
@@ -437,11 +437,11 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.serial = clock.flows_count
     clock.flows_count += 1
     for i in range(flow.window_max):
-        world.flights[place, i].received = 0
+        world.flights[flow_row, i].received = 0
     if world.hosts[flow.host].away_until_ps == NEVER:
         flow.is_open = 1  # it stays open: its source has crashed
     else:
-        start_flow(world, place)
+        start_flow(world, flow_row)
 
 
 @kernel
@@ -470,11 +470,11 @@ def begin(at: int, row: int, worker: int) -> None:
     party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(worker)]
     party.has_begun = 1
     roots = words_at(schedule.roots, schedule.transfers_count)
-    for place in range(
+    for root_index in range(
         party.first_root,
         parties_at(schedule.parties, schedule.workers_count + 1)[natural(worker + 1)].first_root,
     ):
-        enqueue(world, row, roots[place], READY)
+        enqueue(world, row, roots[root_index], READY)
     entry = party.arrived_head
     while entry >= 0:
         following = transfers_at(schedule.transfers, schedule.transfers_count)[entry].link
@@ -575,8 +575,8 @@ def finish(world: World, row: int, number: int) -> None:
     world.clock[0].progress += 1
     end = planned_at(schedule.planned, schedule.transfers_count + 1)[number + 1].first_waiter
     waiters = words_at(schedule.waiters, end)
-    for place in range(planned.first_waiter, end):
-        waiter = waiters[place]
+    for waiter_index in range(planned.first_waiter, end):
+        waiter = waiters[waiter_index]
         transfers[waiter].waits -= 1
         if transfers[waiter].waits == 0:
             enqueue(world, row, waiter, READY)

@@ -186,11 +186,11 @@ def store_result(world: World, row: int, index: int) -> None:
     if packet.payload < 0:
         fill_unchanged(world.clock[0].at, index)
     segment = world.segments[row, segment_of(world, row, packet.unit - stream.lead)]
-    place = (packet.unit - stream.lead - segment.first_unit) * job.unit_packets + packet.part
+    packet_number = (packet.unit - stream.lead - segment.first_unit) * job.unit_packets + packet.part
     is_whole = packet.workers == job.workers_count and packet.bits == segment.all_bits
     if not is_whole or segment.is_partial != 0:
-        write_members(segment, place, packet.workers, packet.bits)
-    write_result(world, segment, place, packet.words, index)
+        write_members(segment, packet_number, packet.workers, packet.bits)
+    write_result(world, segment, packet_number, packet.words, index)
 
 
 @inlined

@@ -393,8 +393,8 @@ class Fabric:
         """
         self.engine.advance(int(self._environment.now))
         self.engine.begin(number, 0, words)
-        for opened, place in others:
-            self.engine.join(opened, place)
+        for opened, worker_index in others:
+            self.engine.join(opened, worker_index)
         return self._expect("worker", joint, rank)
 
     def close_schedule(self, number: int) -> None:

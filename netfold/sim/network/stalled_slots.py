@@ -182,7 +182,7 @@ class _JobDiagnosis:
             for part in range(self.job.unit_packets)
             for point in reversed(range(len(self._points)))  # children come after their parents
         ]
-        occupied = (place for place in places if self._state(*place).children_seen)
+        occupied = (candidate for candidate in places if self._state(*candidate).children_seen)
         point, unit = next(occupied, (ROOT, unit))
         state = self._state(point, unit)
         missing: list[Child] = []

@@ -53,8 +53,8 @@ class HostProfile:
 
     def check_registered(self) -> None:
         """Raise ValueError if a time has no source, or what takes time has none for its cores."""
-        given = {name for name, value in vars(self).items() if name.endswith("_ps") and value}
-        if missing := sorted((given | {"cores"} if given else given) - set(self.sources)):
+        time_fields = {name for name, value in vars(self).items() if name.endswith("_ps") and value}
+        if missing := sorted((time_fields | {"cores"} if time_fields else time_fields) - set(self.sources)):
             raise ValueError(f"profile {self.name!r} has no source for {', '.join(missing)}")
 
     @property
@@ -291,8 +291,8 @@ class HostsSection(Section):
     def profile(self) -> HostProfile:
         """The profile that it describes."""
         base = host_profiles()[self.kind]
-        given = self.model_dump(exclude={"kind", "cores"}, exclude_none=True, mode="python")
-        changed = {f"{key}_ps": getattr(self, key) for key in given}
+        overrides = self.model_dump(exclude={"kind", "cores"}, exclude_none=True, mode="python")
+        changed = {f"{key}_ps": getattr(self, key) for key in overrides}
         cores = base.cores if self.cores is None else self.cores
         return replace(base, cores=cores, **changed)
 

@@ -117,7 +117,7 @@ def _tree_traffic(network: Network, job: Job) -> Traffic:
         for point in range(1 + len(job.branches))
         for index, (is_worker, number) in enumerate(job.children_of(point))
     }
-    place = {
+    positions = {
         child: (point, index)
         for point in range(1 + len(job.branches))
         for index, child in enumerate(job.children_of(point))
@@ -126,9 +126,9 @@ def _tree_traffic(network: Network, job: Job) -> Traffic:
     loopbacks = (job.loopback_link, *(branch.loopback_link for branch in job.branches))
     paths = []
     for worker, home in enumerate(homes):
-        hops, points = [place[True, worker]], [home]
+        hops, points = [positions[True, worker]], [home]
         while points[-1] != 0:
-            hops.append(place[False, points[-1]])
+            hops.append(positions[False, points[-1]])
             points.append(job.branches[points[-1] - 1].parent)
         paths.append(
             WorkerPath(
@@ -138,8 +138,8 @@ def _tree_traffic(network: Network, job: Job) -> Traffic:
                 + tuple(link for hop in reversed(hops) for link in down.to_child[hop]),
             )
         )
-    above = [place[False, point] for point in range(1, 1 + len(job.branches))]
-    hops = [place[True, worker] for worker in range(len(homes))] + above
+    above = [positions[False, point] for point in range(1, 1 + len(job.branches))]
+    hops = [positions[True, worker] for worker in range(len(homes))] + above
     load = Counter(link for hop in hops for link in (*up[hop], *down.last[hop]))
     load.update(link for links in down.to_splits for link in links)
     if server is not None:

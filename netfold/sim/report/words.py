@@ -14,7 +14,7 @@ NOTHING = "–"
 STAGES = ("encode", "network", "decode")
 """The stages that a bucket goes through."""
 NETWORK = "network: "  # before a label
-_PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", RANK_SKEW))}
+_PLACES = {phase: index for index, phase in enumerate(("encode", "network", "wait", "decode", RANK_SKEW))}
 _LOSS_LARGE = 1e6  # a model that diverges reaches any number of digits
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))

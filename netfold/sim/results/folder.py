@@ -134,15 +134,15 @@ def _read(folder: Path) -> RunFolder:
 
 def _resolve(path: Path) -> Path:
     try:
-        place = path.resolve()  # gives "." a name
+        full_path = path.resolve()  # gives "." a name
     except (OSError, RuntimeError, ValueError):  # a link to itself, for example
         return path
-    pointer = place.parent / "latest.txt"  # the root has no name, and no sibling
-    if place.name in ("latest", "latest.txt") and not isdir(place) and isfile(pointer):
+    pointer = full_path.parent / "latest.txt"  # the root has no name, and no sibling
+    if full_path.name in ("latest", "latest.txt") and not isdir(full_path) and isfile(pointer):
         return pointer.parent / _bytes(pointer, TEXT_BYTES_MAX).decode("utf-8", "replace").strip()
-    if not isfile(place):
-        return place
-    return next((folder for folder in place.parents if isfile(folder / "summary.json")), place.parent)
+    if not isfile(full_path):
+        return full_path
+    return next((folder for folder in full_path.parents if isfile(folder / "summary.json")), full_path.parent)
 
 
 def _nearest_run(folder: Path) -> str:

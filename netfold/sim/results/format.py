@@ -253,14 +253,14 @@ def _in_words(path: str, error: ValidationError) -> DataError:
     """The first error with its place, and the number of further ones."""
     details = error.errors(include_url=False)
     first = details[0]
-    place = ".".join(map(str, first["loc"]))
+    location = ".".join(map(str, first["loc"]))
     limits = {
         name: f"{limit:g}" for name, limit in first.get("ctx", {}).items() if isinstance(limit, int | float)
     }
     rule = _RULES.get(first["type"], first["msg"]).format(**limits)
     what = "is missing" if first["type"] == "missing" else f"{rule}, found {_shown(first['input'])}"
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return DataError(f"{path}: {place}{': ' if place else ''}{what}{more}", _DAMAGED)
+    return DataError(f"{path}: {location}{': ' if location else ''}{what}{more}", _DAMAGED)
 
 
 def _shown(value: object) -> str:

@@ -296,24 +296,24 @@ class RunningJob:
     ) -> Generator[simpy.Event, Any, None]:
         """One worker's side of a bucket. It never ends if its codec cannot go on."""
         yield self._computing[worker].ready(bucket.index)
-        place = OperationPlace(step, bucket.index, 0)
-        yield self._in_flight.take(worker, place, self.overlap.rank(bucket.index))
+        operation_id = OperationPlace(step, bucket.index, 0)
+        yield self._in_flight.take(worker, operation_id, self.overlap.rank(bucket.index))
         if log.start_ps is None:
             log.start_ps = self._now_ps
             log.gradients += [gradient[bucket.index] for gradient in gradients]
             self._open[step, bucket.index] = log
-        exchange = self._driven(place, worker, bucket, log)
+        exchange = self._driven(operation_id, worker, bucket, log)
         try:
             messages = exchange.send(None)
             while not isinstance(messages, Decoded):
-                self._agreement.require(place, worker, messages, log.operations)
-                messages = yield from self._operation(place, worker, messages, exchange, log)
-                place = place._replace(operation=place.operation + 1)
-            self._agreement.require(place, worker, messages, log.operations)
+                self._agreement.require(operation_id, worker, messages, log.operations)
+                messages = yield from self._operation(operation_id, worker, messages, exchange, log)
+                operation_id = operation_id._replace(operation=operation_id.operation + 1)
+            self._agreement.require(operation_id, worker, messages, log.operations)
         except CodecError as error:
             yield self._fail(error)
         else:
-            yield from self._copy_back(place, worker, log)
+            yield from self._copy_back(operation_id, worker, log)
             log.store(worker, messages)
             self._wire.end_round(worker, log)
             self._activities.land(worker, bucket.index, self._now_ps)
@@ -430,9 +430,9 @@ class RunningJob:
         return int(self.environment.now)
 
     def _show(self, side: _Side, what: str, until_ps: int) -> None:
-        place = side.place
-        text = f"{what} '{side.label}' of bucket {place.bucket} of step {place.step}"
-        self._activities.set(side.worker, place.bucket, text, until_ps)
+        operation_id = side.place
+        text = f"{what} '{side.label}' of bucket {operation_id.bucket} of step {operation_id.step}"
+        self._activities.set(side.worker, operation_id.bucket, text, until_ps)
 
     def _wait(self, side: _Side, what: str, start_ps: int) -> None:
         if self._now_ps > start_ps:
@@ -520,8 +520,8 @@ class RunningJob:
             if wrong is None:
                 return None
             numbers = [operation.number for operation in log.operations]
-            place = OperationPlace(step, bucket, numbers.index(wrong.operation))
-            where = self.collective.locate(wrong.worker, place, wrong.part, wrong.word)
+            operation_id = OperationPlace(step, bucket, numbers.index(wrong.operation))
+            where = self.collective.locate(wrong.worker, operation_id, wrong.part, wrong.word)
             return replace(wrong, place=where)
 
         return replace(

@@ -189,10 +189,10 @@ def alone_times(simulation: Simulation) -> dict[int, int | None]:
     Jobs of one template are alike: one of them is run. None: it does not come to its end.
     """
     variant, times_ps = simulation.variant, dict[int, int | None]()
-    for place, job in zip(variant.sections, variant.jobs, strict=True):
-        if place not in times_ps:
+    for section_index, job in zip(variant.sections, variant.jobs, strict=True):
+        if section_index not in times_ps:
             simulation.reporter.report(f"{job.label} runs alone")
-            times_ps[place] = _alone_ps(simulation, job)
+            times_ps[section_index] = _alone_ps(simulation, job)
     return times_ps
 
 

@@ -88,13 +88,13 @@ def read_named(plan: Plan) -> NamedFiles:
     states: dict[Path, _State] = {}
     recorded = _recorded_paths(plan.scenario)
     gradients |= recorded.keys()
-    for given in sorted(input_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
-        path, is_gradient = folder / given, given in gradients
-        is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
+    for path_text in sorted(input_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
+        path, is_gradient = folder / path_text, path_text in gradients
+        is_kept, digest, size_bytes = is_free_name(path_text), hashlib.sha256(), 0
         try:
             with open_regular(path) as file:
                 state = os.fstat(file.fileno())
-                together = recorded.get(given, state.st_size)
+                together = recorded.get(path_text, state.st_size)
                 is_kept = is_kept and (not is_gradient or together <= KEPT_BYTES_MAX)
                 blocks = []
                 while block := file.read(_BLOCK_BYTES):
@@ -105,10 +105,10 @@ def read_named(plan: Plan) -> NamedFiles:
             why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
             raise DataError(f"{path}: cannot be read: {why}", "put the file back, and run again") from None
         if is_kept:
-            kept[given] = b"".join(blocks)
-        if is_gradient or given in models:
+            kept[path_text] = b"".join(blocks)
+        if is_gradient or path_text in models:
             states[path] = _state(state)
-        inputs.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
+        inputs.append({"path": path_text, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
     return NamedFiles(kept, inputs, states)
 
 
@@ -137,10 +137,10 @@ def _recorded_paths(scenario: Scenario) -> dict[str, int]:
     folder = Path(scenario.file).parent
     sections = [job.workload for variant in scenario.variants for job in variant.jobs or (variant,)]
     sizes_bytes: dict[str, int] = {}
-    for given in {_plain(section.path) for section in sections if isinstance(section, Trace)}:
-        files = [LAYOUT, *(rank.file for step in read_trace(folder / given).steps for rank in step.ranks)]
-        size_bytes = sum((folder / given / name).stat().st_size for name in files)
-        sizes_bytes |= {f"{given}/{name}": size_bytes for name in files}
+    for trace in {_plain(section.path) for section in sections if isinstance(section, Trace)}:
+        files = [LAYOUT, *(rank.file for step in read_trace(folder / trace).steps for rank in step.ranks)]
+        size_bytes = sum((folder / trace / name).stat().st_size for name in files)
+        sizes_bytes |= {f"{trace}/{name}": size_bytes for name in files}
     return sizes_bytes
 
 

@@ -180,7 +180,7 @@ class Turns:
         while waiting and self._room[worker]:
             position = self._given[worker]
             if position == self._chosen:
-                first = min(waiting, key=lambda place: (waiting[place][0], place))
+                first = min(waiting, key=lambda operation_id: (waiting[operation_id][0], operation_id))
                 self._order[position] = _Turn(first, self._workers)
                 self._chosen += 1
             turn = self._order[position]

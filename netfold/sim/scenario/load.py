@@ -164,8 +164,8 @@ class Scenario:
     def point(self, values: Sequence[Node], seed: int) -> Scenario:
         # `values` has one of each axis. Mistakes are at the lines of the values.
         seeded = parse_set(f"seed={seed}")
-        given = replace(self.given, changes=(*self.given.changes, seeded))
-        return _built(given, tuple(map(change, values)), None, Mistakes())
+        inputs = replace(self.given, changes=(*self.given.changes, seeded))
+        return _built(inputs, tuple(map(change, values)), None, Mistakes())
 
     def locate(self, path: str, variant: str | None = None) -> str:
         # "FILE:LINE", or "--set". For a missing value it is where the value would belong; without a variant
@@ -201,11 +201,11 @@ def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | 
     changes = _changes(sets, seed, mistakes)
     sweep = read_sweep(document, changes, mistakes)
     others = tuple(assignment for assignment in changes if assignment[0][0] != SWEEP)
-    given = _Given(file, folder, sets, source_text, document, others)
+    inputs = _Given(file, folder, sets, source_text, document, others)
     for single in sweep.singles if sweep else ():
         with mistakes.collecting():
-            _built(given, single, None, Mistakes())
-    return _built(given, sweep.first if sweep else (), sweep, mistakes)
+            _built(inputs, single, None, Mistakes())
+    return _built(inputs, sweep.first if sweep else (), sweep, mistakes)
 
 
 def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistakes: Mistakes) -> Scenario:

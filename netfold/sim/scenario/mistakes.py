@@ -102,11 +102,11 @@ def naming(variant: str, error: ScenarioError) -> ScenarioError:
     """The error with the variant's name in its hint, because other variants do not have it."""
     if error.path.startswith("variants."):
         return error
-    place = f"in variant {variant!r}"
+    where = f"in variant {variant!r}"
     if error.file == COMMAND_LINE:
-        place += f"; to change one variant, set variants.NAME.{error.path}"
+        where += f"; to change one variant, set variants.NAME.{error.path}"
     named = copy(error)
-    named.hint = f"{error.hint} ({place})".strip()
+    named.hint = f"{error.hint} ({where})".strip()
     return named
 
 

@@ -72,8 +72,8 @@ class TopologySection(Section):
 
     def topology(self) -> Topology:
         """The topology that it describes."""
-        given = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
-        return self.made_by(**given)
+        kwargs = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
+        return self.made_by(**kwargs)
 
     def key(self, name: str) -> str:
         # Where a scenario says something of links or switches: at a key of its own, or in the file.
@@ -90,8 +90,8 @@ class TopologySection(Section):
             if getattr(change, part) == value:
                 return f"topology.{'links' if name == 'rate' else 'switch_profiles'}.{index}.{part}"
         keys = [key for key in type(self).model_fields if key.endswith(name) and getattr(self, key) == value]
-        given = [key for key in keys if key in self.model_fields_set]
-        return f"topology.{(given or keys)[0]}" if keys else self.key(name)
+        explicit_keys = [key for key in keys if key in self.model_fields_set]
+        return f"topology.{(explicit_keys or keys)[0]}" if keys else self.key(name)
 
     def link_changes(self) -> tuple[LinkChange, ...]:
         return tuple(

@@ -150,8 +150,8 @@ def read_profile(path: str) -> Profile:
 
 
 def _made(section: SwitchProfile, node: Node) -> Profile:
-    given = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
-    values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in given.items()}
+    settings = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
+    values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in settings.items()}
     changes = {key: value for key, value in values.items() if value is not None}
     if "merges" in changes:
         changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])

@@ -96,10 +96,10 @@ def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]
         Two jobs have the same name, or there are too many.
     """
     jobs: list[Arriving] = []
-    for place, section in enumerate(variant.jobs):
-        for number, start_ps in enumerate(section.starts_ps(scenario.seed, place), start=1):
+    for section_index, section in enumerate(variant.jobs):
+        for number, start_ps in enumerate(section.starts_ps(scenario.seed, section_index), start=1):
             location = Location(scenario, variant.name, section.name, number if section.is_template else 0)
-            jobs.append(Arriving(section.model_copy(update={"start": start_ps}), location, place))
+            jobs.append(Arriving(section.model_copy(update={"start": start_ps}), location, section_index))
     names: dict[str, Location] = {}
     for job in jobs:
         if other := names.get(job.location.name):
@@ -270,9 +270,9 @@ def device_of(
     section: DeviceOption, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
 ) -> Device:
     folder = Path(location.scenario.file).parent
-    place = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
+    context = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
     try:
-        return section.device(place)
+        return section.device(context)
     except DeviceError as error:
         raise location.job_error(f"device.{error.key}", error.message, error.hint) from None
 

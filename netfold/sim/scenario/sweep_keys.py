@@ -84,9 +84,9 @@ class Sweep:
     @property
     def singles(self) -> Iterator[tuple[Change, ...]]:
         """The changes of points in which one key at a time has another value than its first."""
-        for place, axis in enumerate(self.axes):
+        for axis_index, axis in enumerate(self.axes):
             for value in axis.values[1:]:
-                yield (*self.first[:place], change(value), *self.first[place + 1 :])
+                yield (*self.first[:axis_index], change(value), *self.first[axis_index + 1 :])
 
 
 def change(value: Node) -> Change:
@@ -133,12 +133,12 @@ def _split(node: Node, mistakes: Mistakes) -> tuple[tuple[Axis, ...], int | tupl
         mistakes.add(seeds.error("must be a list of seeds", f"{count}use `seeds`, which also takes a number"))
     elif seeds is not None:
         children["seeds"] = seeds
-    given = replace(node, value={key: children.pop(key) for key in OPTIONS if key in children})
+    options_node = replace(node, value={key: children.pop(key) for key in OPTIONS if key in children})
     options = SweepOptions()
     try:
-        options = SweepOptions.model_validate(given.plain)
+        options = SweepOptions.model_validate(options_node.plain)
     except ValidationError as error:
-        mistakes.add(explain(error, given, SweepOptions))
+        mistakes.add(explain(error, options_node, SweepOptions))
     axes = tuple(axis for key, child in children.items() if (axis := _axis(key, child, mistakes)))
     return axes, options.seeds, options.impossible == "skip"
 

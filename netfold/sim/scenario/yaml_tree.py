@@ -276,8 +276,8 @@ class Node:
 
 def duplicate_hint(first: Node, path: str) -> str:
     """The hint for a duplicate: where the first one is."""
-    place = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {path}"
-    return f"it is already {place}"
+    where = f"on line {first.line}" if first.line else f"in {COMMAND_LINE} {path}"
+    return f"it is already {where}"
 
 
 def _label(item: Node, index: int) -> str:

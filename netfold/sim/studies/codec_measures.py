@@ -250,8 +250,8 @@ class Case:
         try:
             return fold(encoders, gradients, round, server=server)
         except (EncodeError, DecodeError, LockStepError, ContractError) as error:
-            place = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
-            raise RunError(f"{place}: {error}", "leave out this codec, or use other gradients") from None
+            where = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
+            raise RunError(f"{where}: {error}", "leave out this codec, or use other gradients") from None
 
     def _take_notes(self, notes: Sequence[Note], sums: ExactSums) -> NDArray[np.bool_]:
         """Count a round's notes; returns which elements are estimates, `(elements,)` bool."""
@@ -326,8 +326,8 @@ class Case:
 
     def messages(self) -> list[MessageRecord]:
         """Bytes by label, in order of first appearance."""
-        place = self._named.name, self._cell.pattern, self._cell.density
-        return [MessageRecord(*place, label, count / self._rounds) for label, count in self._bytes.items()]
+        case_key = self._named.name, self._cell.pattern, self._cell.density
+        return [MessageRecord(*case_key, label, count / self._rounds) for label, count in self._bytes.items()]
 
     def speed(self, copy_gb_per_s: float) -> SpeedRecord:
         """Times of the fastest worker in its fastest round, so that both belong to the same encoding.
@@ -335,7 +335,7 @@ class Case:
         Charges are for a device whose memory has the rate of a copy on this machine.
         """
         times = min((encoder.fastest for encoder in self._measured), key=lambda times: times.sum_s)
-        place = self._named.name, self._cell.pattern, self._cell.density
+        case_key = self._named.name, self._cell.pattern, self._cell.density
         encode, decode = (
             _Leg(time_s, work.read_bytes + work.written_bytes)
             for time_s, work in (
@@ -344,7 +344,7 @@ class Case:
             )
         )
         return SpeedRecord(
-            *place,
+            *case_key,
             encode_s=encode.time_s,
             decode_s=decode.time_s,
             encode_gb_per_s=encode.share_of(self._dense_bytes / _GIGA),

@@ -163,11 +163,11 @@ class CodecStudy(VerbResult):
 
     def bytes_of(self, record: CodecRecord) -> dict[str, float]:
         """Mean bytes of a round by message label, of one codec on one kind of gradients."""
-        place = record.codec, record.pattern, record.density
+        case_key = record.codec, record.pattern, record.density
         return {
             message.label: message.bytes
             for message in self.sent
-            if (message.codec, message.pattern, message.density) == place
+            if (message.codec, message.pattern, message.density) == case_key
         }
 
     def _free_codecs(self) -> list[str]:
@@ -349,8 +349,8 @@ def study_figures(study: CodecStudy) -> dict[str, bytes]:
 def _figure(study: CodecStudy, level_name: str, left: _Panel, right: _Panel) -> Figure:
     figure = style.new_figure(_HEIGHT_INCHES)
     legend: dict[str, Any] = {}
-    for place, panel in enumerate((left, right), 1):
-        axes = figure.add_subplot(1, 2, place, title=panel.title, xlabel="density, %", ylabel=panel.unit)
+    for column, panel in enumerate((left, right), 1):
+        axes = figure.add_subplot(1, 2, column, title=panel.title, xlabel="density, %", ylabel=panel.unit)
         legend |= _lines(axes, study, panel.values)
         axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
         if all(record.density > 0 for record in study.records):

@@ -352,7 +352,7 @@ def file_source(path: Path, workers: int | None) -> Source:
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
-    return _given(ARRAY, StoredArray(array.shape, array.dtype.name, lambda place: array[place]), workers)
+    return _given(ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers)
 
 
 def _named(path: Path, workers: int | None) -> Source:
@@ -442,9 +442,9 @@ def _checked(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32
     refuse_unread(name, shape, workers)
     array = np.ascontiguousarray(stored.read(()), np.float32)  # has this machine's byte order, row by row
     if (odd := first_not_finite(array.reshape(-1))) is not None:
-        place = tuple(map(int, np.unravel_index(odd, shape)))
-        where = ", ".join(map(str, place))
-        raise DataError(f"{name}: holds numbers that are not finite: {array[place]} at [{where}]", NOT_FINITE)
+        index = tuple(map(int, np.unravel_index(odd, shape)))
+        where = ", ".join(map(str, index))
+        raise DataError(f"{name}: holds numbers that are not finite: {array[index]} at [{where}]", NOT_FINITE)
     return array
 
 

@@ -353,7 +353,7 @@ class _Running:
         ]
         with _executor(settings, len(wanted)) as (executor, limits, places):
             clock = _Clock({index: self._points[index].weight for index in wanted}, places)
-            dispatch(executor, work, jobs, limits, lambda place, got: self._end(wanted[place], got, clock))
+            dispatch(executor, work, jobs, limits, lambda index, got: self._end(wanted[index], got, clock))
 
     def _end(self, index: int, got: TaskOutcome | FailedError, clock: _Clock) -> None:
         """Record what came of a point, and keep it if it has results."""

@@ -126,7 +126,7 @@ def sweep_figures(grid: Grid) -> dict[str, bytes]:
 
 def draw(grid: Grid, metric: str) -> Figure:
     x, *others = grid.ordered or [("seed", "seed")]
-    columns, rows = (others[place] if len(others) > place else None for place in (0, 1))
+    columns, rows = (others[key_index] if len(others) > key_index else None for key_index in (0, 1))
     facets = _facets(grid, columns, rows)
     height, width = len(facets), len(facets[0])
     count = sum(facet is not None for row in facets for facet in row)
@@ -136,8 +136,8 @@ def draw(grid: Grid, metric: str) -> Figure:
     lines = _lines(grid, others[2:])
     legend: dict[str, Any] = {}
     ticks = _Ticks(grid, x)
-    for place, facet in enumerate(itertools.chain(*facets)):
-        panel = axes[place // width][place % width]
+    for panel_index, facet in enumerate(itertools.chain(*facets)):
+        panel = axes[panel_index // width][panel_index % width]
         if facet is None:
             panel.remove()
             continue
@@ -148,7 +148,7 @@ def draw(grid: Grid, metric: str) -> Figure:
             line_rows = part.filter(line.condition)
             looks = (_COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)])
             legend |= _plot(panel, ticks, line_rows, metric, (line.title, *looks))
-        if place + width >= count:  # nothing is below it
+        if panel_index + width >= count:  # nothing is below it
             panel.set_xlabel(x[0])
             panel.tick_params(labelbottom=True)
     _scale(axes[0][0], ticks, metric, grid.done[metric])
@@ -524,7 +524,7 @@ class PointResult:
 
 
 def keys_of(paths: Sequence[str], points: Sequence[Point]) -> list[SweptKey]:
-    return [_key(path, [point.values[place] for point in points]) for place, path in enumerate(paths)]
+    return [_key(path, [point.values[key_index] for point in points]) for key_index, path in enumerate(paths)]
 
 
 def _key(path: str, values: Sequence[object]) -> SweptKey:
@@ -562,13 +562,13 @@ def points_frame(keys: Sequence[SweptKey], results: Sequence[PointResult]) -> pl
     rows = [
         {
             "point": result.point.number,
-            **{name: key.cells[place] for name, key in swept.items()},
+            **{name: key.cells[point_index] for name, key in swept.items()},
             "seed": result.point.seed,
             "status": result.status,
             "error": result.error or None,
             **row,
         }
-        for place, result in enumerate(results)
+        for point_index, result in enumerate(results)
         for row in _rows(result)
     ]
     return pl.DataFrame(

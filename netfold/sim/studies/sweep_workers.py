@@ -305,9 +305,9 @@ def _client(cluster: Cluster) -> Any:
         raise NetfoldError(
             f"a Dask scheduler needs the package distributed: {error}", "pip install 'netfold[dask]'"
         ) from None
-    given = {"scheduler_file": str(cluster.file)} if cluster.file else {"address": cluster.address}
+    scheduler = {"scheduler_file": str(cluster.file)} if cluster.file else {"address": cluster.address}
     try:
-        return Client(**given, timeout=CONNECT_S, set_as_default=False)
+        return Client(**scheduler, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise NetfoldError(
             f"the scheduler {cluster.file or cluster.address} does not answer: {error}",
@@ -415,14 +415,14 @@ class WorkerPool(Executor):
         for _ in self._places:
             self._calls.put(None)
         if wait:
-            for place in self._places:
-                place.thread.join()
+            for runner in self._places:
+                runner.thread.join()
 
     def kill(self) -> None:
         """End the processes now; running tasks fail with `WorkerDiedError`, others are cancelled."""
         self._closed.set()
-        for place in self._places:
-            place.kill()
+        for runner in self._places:
+            runner.kill()
         self.shutdown(cancel_futures=True)
 
 

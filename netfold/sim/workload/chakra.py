@@ -501,21 +501,21 @@ def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
     DataError
         The file is no execution trace, its steps sum different gradients, or nothing in it sums gradients.
     """
-    given = section.path
+    path_text = section.path
     nodes = read_nodes(path)
-    chosen = _of_group(given, nodes, section.group)
+    chosen = _of_group(path_text, nodes, section.group)
     try:
         steps = steps_of(chosen)
     except ValueError as error:
-        raise DataError(f"{given}: {error}", "the trace is damaged: convert it again") from None
+        raise DataError(f"{path_text}: {error}", "the trace is damaged: convert it again") from None
     held_steps = [step for step in steps if step.reductions]
     if not held_steps:
         raise DataError(
-            f"{given}: has no all-reduce, so there are no gradients to sum",
+            f"{path_text}: has no all-reduce, so there are no gradients to sum",
             "use the trace of a data-parallel training: nodes COMM_COLL_NODE with comm_type 0 and comm_size",
         )
-    _require_alike(given, held_steps)
-    tensors = _tensors(given, held_steps[0], section.element_bytes)
+    _require_alike(path_text, held_steps)
+    tensors = _tensors(path_text, held_steps[0], section.element_bytes)
     names = tuple(tensor.name for tensor in tensors)
     times = RecordedTimes(names, tuple((_pass_times(step),) for step in held_steps))
     fusion = section.fusion or AsRecorded(tuple((i,) for i in range(len(tensors))))
@@ -530,9 +530,9 @@ def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
         times.ready_shares(),
         fusion,
         times=times if section.times == "recorded" else None,
-        given=given,
+        given=path_text,
         held_steps=len(held_steps),
-        notes=_notes(given, chosen, steps[-1], times),
+        notes=_notes(path_text, chosen, steps[-1], times),
     )
 
 

@@ -134,8 +134,8 @@ def _weights() -> NDArray[np.int64]:
     weights = np.zeros((_LARGE, _SMALL), np.int64)
     for row in range(_LARGE):
         # The row's centre among the small rows, in fourteenths.
-        place = min(max(4 * row - 5, 0), _PARTS * (_SMALL - 1))
-        left, share = divmod(place, _PARTS)
+        centre = min(max(4 * row - 5, 0), _PARTS * (_SMALL - 1))
+        left, share = divmod(centre, _PARTS)
         weights[row, left] += _PARTS - share
         if share:
             weights[row, left + 1] += share
@@ -228,10 +228,10 @@ class Crops:
         """Some of the crops, `(samples, 3, side, side)`: (value / 255 − 0.5) / 0.25."""
         side = self._side
         crops = np.empty((len(samples), 3, side, side), np.float32)
-        for place, sample in enumerate(samples.tolist()):
+        for crop_index, sample in enumerate(samples.tolist()):
             row, column = self._places[sample].tolist()
             photo = self._photos[self.labels[sample]]
-            crops[place] = photo[row : row + side, column : column + side].transpose(2, 0, 1)
+            crops[crop_index] = photo[row : row + side, column : column + side].transpose(2, 0, 1)
         crops /= np.float32(255)
         crops -= np.float32(_MEAN)
         crops /= np.float32(_DEVIATION)
@@ -307,7 +307,7 @@ def numbered(tokens: Sequence[str], vocabulary: int) -> Tokens:
     """Number tokens from 1 by how often they occur, those that occur equally often by their spelling."""
     counts = Counter(tokens)
     names = sorted(counts, key=lambda token: (-counts[token], token))[: vocabulary - 1]
-    return Tokens(looked_up(tokens, {name: 1 + place for place, name in enumerate(names)}), tuple(names))
+    return Tokens(looked_up(tokens, {name: 1 + rank for rank, name in enumerate(names)}), tuple(names))
 
 
 def looked_up(tokens: Sequence[str], numbers: Mapping[str, int]) -> NDArray[np.int64]:
@@ -403,11 +403,11 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
 def _merged(own: Sequence[str], pair: Pair, merged: str) -> list[str]:
     """The pieces of a word with every occurrence of a pair made one, from the left."""
     new_pieces: list[str] = []
-    place = 0
-    while place < len(own):
-        is_pair = tuple(own[place : place + 2]) == pair
-        new_pieces.append(merged if is_pair else own[place])
-        place += 2 if is_pair else 1
+    position = 0
+    while position < len(own):
+        is_pair = tuple(own[position : position + 2]) == pair
+        new_pieces.append(merged if is_pair else own[position])
+        position += 2 if is_pair else 1
     return new_pieces
 
 

@@ -257,9 +257,9 @@ class Roofline(VariedDevice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [key for key in ("name", "file", "model") if getattr(self, key) is not None]
-        if len(given) != 1:
-            mistake = f"{' and '.join(given)} are given" if given else "the key 'name' is missing"
+        keys = [key for key in ("name", "file", "model") if getattr(self, key) is not None]
+        if len(keys) != 1:
+            mistake = f"{' and '.join(keys)} are given" if keys else "the key 'name' is missing"
             raise ValueError(
                 f"{mistake}\ngive one of: name, a device of the table ({', '.join(HARDWARE)}); file, a "
                 "calibrated one; model, the peak of one"
@@ -267,7 +267,7 @@ class Roofline(VariedDevice):
         if self.name is None:
             for key in ("precision", "efficiency", "memory_efficiency"):
                 if getattr(self, key) is not None:
-                    raise ValueError(f"{key} is given with {given[0]}\nit belongs to name: leave it out")
+                    raise ValueError(f"{key} is given with {keys[0]}\nit belongs to name: leave it out")
         if self.codec == "device":
             for key in ("host", "link"):
                 if getattr(self, key) is not None:

@@ -287,8 +287,8 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     members: list[tuple[int, ...]] = []
     start = 0
     for index, group in enumerate(sorted(partition, key=max)):
-        places = tuple(place for layer in sorted(group) for place in layers[layer].members)
-        bucket_tensors = placed(tensors[place] for place in places)
+        places = tuple(tensor_index for layer in sorted(group) for tensor_index in layers[layer].members)
+        bucket_tensors = placed(tensors[tensor_index] for tensor_index in places)
         first, last = bucket_tensors[0].name, bucket_tensors[-1].name
         name = first if len(bucket_tensors) == 1 else f"{first}..{last}"
         elements = sum(tensor.elements for tensor in bucket_tensors)
@@ -319,7 +319,7 @@ class Cutter:
     """
 
     def __init__(self, tensors: Sequence[Tensor], members: Sequence[Sequence[int]]) -> None:
-        self._places = [_joined([tensors[place].place for place in bucket]) for bucket in members]
+        self._places = [_joined([tensors[index].place for index in bucket]) for bucket in members]
 
     @property
     def copies(self) -> bool:
@@ -329,7 +329,7 @@ class Cutter:
     def cut(self, flat: Gradient) -> list[Gradient]:
         """The buckets of one worker: views where its tensors are neighbours, else copies."""
         return [
-            flat[places[0]] if len(places) == 1 else np.concatenate([flat[place] for place in places])
+            flat[places[0]] if len(places) == 1 else np.concatenate([flat[span] for span in places])
             for places in self._places
         ]
 
@@ -337,9 +337,9 @@ class Cutter:
 def _joined(places: Sequence[slice]) -> list[slice]:
     """Places with neighbours made one."""
     joined = list(places[:1])
-    for place in places[1:]:
-        if place.start == joined[-1].stop:
-            joined[-1] = slice(joined[-1].start, place.stop)
+    for span in places[1:]:
+        if span.start == joined[-1].stop:
+            joined[-1] = slice(joined[-1].start, span.stop)
         else:
-            joined.append(place)
+            joined.append(span)
     return joined

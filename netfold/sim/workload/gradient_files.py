@@ -160,8 +160,8 @@ class _Member:
         """The part at some leading indices of an array in row order."""
         inner = self._shape[len(index) :]
         number = 0
-        for place, size in zip(index, self._shape, strict=False):
-            number = number * size + place
+        for coordinate, size in zip(index, self._shape, strict=False):
+            number = number * size + coordinate
         size_bytes = math.prod(inner) * self._dtype.itemsize
         part = np.empty(inner, self._dtype)
         self._fill(self._start + number * size_bytes, part.reshape(-1).view(np.uint8))
@@ -424,18 +424,18 @@ def file_spec(
 
 def _spec_of(arrays: Mapping[str, StoredArray], wanted: FileSpec) -> FileSpec:
     """The spec of a file with these arrays; `wanted.rows` are the workers that need a gradient."""
-    given, per_step, workers = wanted.given, wanted.per_step, wanted.rows
-    leading = {_leading(given, name, array, per_step, workers) for name, array in arrays.items()}
+    path_text, per_step, workers = wanted.given, wanted.per_step, wanted.rows
+    leading = {_leading(path_text, name, array, per_step, workers) for name, array in arrays.items()}
     if len(leading) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in list(arrays.items())[:3])
         raise DataError(
-            f"{given}: its tensors differ in their number of workers or steps: {shapes}",
+            f"{path_text}: its tensors differ in their number of workers or steps: {shapes}",
             "stack the workers of each tensor",
         )
     ((steps, rows),) = leading
     if workers > rows:
         raise DataError(
-            f"{given}: holds the gradients of {rows} workers, {workers} are needed",
+            f"{path_text}: holds the gradients of {rows} workers, {workers} are needed",
             f"use {rows} workers at most",
         )
     axes = 1 + (steps is not None)
@@ -508,10 +508,10 @@ class FileWorkload(Untrained):
         part = np.ascontiguousarray(array.read(index), np.float32).reshape(-1)
         if (odd := first_not_finite(part)) is not None:
             inner = np.unravel_index(odd, array.shape[len(index) :])
-            place = ", ".join(map(str, (*index, *map(int, inner))))
+            where = ", ".join(map(str, (*index, *map(int, inner))))
             called = f"{self._spec.path}: {name}" if name else self._spec.path
             raise DataError(
-                f"{called}: holds numbers that are not finite: {part[odd]} at [{place}], worker {index[-1]}",
+                f"{called}: holds numbers that are not finite: {part[odd]} at [{where}], worker {index[-1]}",
                 NOT_FINITE,
             )
         return part

@@ -494,12 +494,12 @@ class Curve:
 
     def ps(self, size: int) -> int:
         """Time for a size, rounded up."""
-        place = bisect_left(self.points, (size, 0))
-        if place == len(self.points):  # beyond: the rate of the last point
+        point_index = bisect_left(self.points, (size, 0))
+        if point_index == len(self.points):  # beyond: the rate of the last point
             last, last_ps = self.points[-1]
             return -(-size * last_ps // last)
-        end, end_ps = self.points[place]
-        start, start_ps = self.points[place - 1] if place else (0, 0)
+        end, end_ps = self.points[point_index]
+        start, start_ps = self.points[point_index - 1] if point_index else (0, 0)
         return start_ps - (-(size - start) * (end_ps - start_ps) // (end - start))
 
 

@@ -155,11 +155,11 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flops = formula(*args, **named, out_val=result) if formula is not None else 0
         self.total += flops
         name = packet.__name__
-        given, returned = list(_tensors((args, named))), list(_tensors(result))
-        if not flops and (name in _ALLOCATING or _is_view(func, given, returned)):
+        inputs, returned = list(_tensors((args, named))), list(_tensors(result))
+        if not flops and (name in _ALLOCATING or _is_view(func, inputs, returned)):
             return
         kind = _KINDS.get(name, MATMUL) if flops else OTHER
-        self._kernels.append(Kernel(kind, flops, _moved_bytes(name, given, returned)))
+        self._kernels.append(Kernel(kind, flops, _moved_bytes(name, inputs, returned)))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -372,10 +372,10 @@ def _insert_unused(stages: list[Stage], flops: list[int], trained: list[str]) ->
     order = [stage.tensor for stage in stages]
     for before, name in pairwise(["", *reversed(trained)]):
         if name not in order:
-            place = order.index(before) + 1 if before else 0
-            order.insert(place, name)
-            stages.insert(place, Stage(name, ()))
-            flops.insert(place, flops[place - 1] if place else 0)
+            position = order.index(before) + 1 if before else 0
+            order.insert(position, name)
+            stages.insert(position, Stage(name, ()))
+            flops.insert(position, flops[position - 1] if position else 0)
 
 
 def _is_rows(gradient: Tensor) -> bool:

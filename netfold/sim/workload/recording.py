@@ -68,8 +68,8 @@ class RecordedTimes:
             return ()
         sums = [0.0] * len(self.names)
         for times in all_ranks:
-            for place, ready_ps in enumerate(times.ready_ps):
-                sums[place] += ready_ps / times.backward_ps
+            for tensor_index, ready_ps in enumerate(times.ready_ps):
+                sums[tensor_index] += ready_ps / times.backward_ps
         return tuple(accumulate((total / len(all_ranks) for total in sums), max))
 
 
@@ -118,9 +118,9 @@ def _spec_of(
 ) -> TraceSpec:
     rows = trace.tensors
     if fusion is None:
-        order = [place for bucket in trace.buckets for place in bucket]
+        order = [tensor_index for bucket in trace.buckets for tensor_index in bucket]
         if order != list(range(len(rows))):  # the tensors of a bucket are neighbours in the gradient
-            rows = [rows[place] for place in order]
+            rows = [rows[tensor_index] for tensor_index in order]
         tensors = placed(Tensor(row.name, tuple(row.shape), row.name) for row in rows)
         sizes = [len(bucket) for bucket in trace.buckets]
         stops = [sum(sizes[: index + 1]) for index in range(len(sizes))]
@@ -147,7 +147,7 @@ def _spec_of(
 def _times(one: RankStep, order: list[int]) -> PassTimes:
     """The times of a rank; a step begins where the one before ended, so the optimizer counts to forward."""
     start_ns = one.backward_start_ns
-    ready = [start_ns if time_ns is None else time_ns for time_ns in (one.ready_ns[place] for place in order)]
+    ready = [start_ns if time_ns is None else time_ns for time_ns in (one.ready_ns[index] for index in order)]
     return PassTimes(
         (one.before_ns + start_ns) * _PS_PER_NS,
         (one.backward_end_ns - start_ns) * _PS_PER_NS,
@@ -174,9 +174,9 @@ class TraceWorkload(Untrained):
                 f"{self._folder}: changed since the run began",
                 "run again, and do not change the folder until the run ends",
             )
-        places = {row.name: place for place, row in enumerate(trace.tensors)}
+        places = {row.name: tensor_index for tensor_index, row in enumerate(trace.tensors)}
         self._order = [places[tensor.name] for tensor in spec.tensors]
-        self._trace, self._rows = trace, [trace.tensors[place] for place in self._order]
+        self._trace, self._rows = trace, [trace.tensors[tensor_index] for tensor_index in self._order]
         super().__init__(spec.tensors, spec.fusion, spec.rows, spec.ready_shares)
         self._checked: set[str] = set()  # files whose digests were right
         self._read: int | None = None  # the step of the recording that `_gradients` holds
@@ -201,7 +201,7 @@ class TraceWorkload(Untrained):
         if rank_step.file not in self._checked:
             require_digest(path, rank_step.sha256)
             self._checked.add(rank_step.file)
-        ready = [rank_step.ready_ns[place] for place in self._order]
+        ready = [rank_step.ready_ns[tensor_index] for tensor_index in self._order]
         gradient = read_values(path, self._rows, rank_step.model_copy(update={"ready_ns": ready}))
         if (odd := first_not_finite(gradient)) is not None:
             tensor = next(part for part in self._spec.tensors if odd < part.start + part.elements)

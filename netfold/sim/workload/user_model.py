@@ -80,8 +80,8 @@ def _files(base: Path, name: str) -> Iterator[Path]:
     """The files of a module and of the packages that it is in, as far as they are below `base`."""
     parts = name.split(".") if name else []
     for count in range(1, len(parts) + 1):
-        place = base.joinpath(*parts[:count])
-        for file in (place.with_suffix(".py"), place / "__init__.py"):
+        module_path = base.joinpath(*parts[:count])
+        for file in (module_path.with_suffix(".py"), module_path / "__init__.py"):
             if file.is_file():
                 yield file
 

@@ -458,11 +458,11 @@ class Watch:
 
     def _not_finite(self, name: str, gradient: Tensor) -> UserModelError:
         wrong = (~gradient.isfinite()).nonzero()
-        place = wrong[0].tolist()
-        value = gradient[tuple(place)].item()
+        index = wrong[0].tolist()
+        value = gradient[tuple(index)].item()
         return self._error(
             f"{len(wrong)} of {gradient.numel()} elements of the gradient of {name!r} are not finite: "
-            f"the first is {value} at {place}",
+            f"the first is {value} at {index}",
             "lower the learning rate, or look for a division by zero or a logarithm of zero in the loss",
         )
 

@@ -448,7 +448,7 @@ class Arena:
         values = mapped(workers * row).reshape(workers, row)
         shapes = {tensor.name: tensor.shape for bucket in buckets for tensor in bucket.tensors}
         self._row_elements = {name: int(np.prod(shapes[name][1:], dtype=np.int64)) for name in self._sparse}
-        self._values = [{name: vector[place] for name, place in places.items()} for vector in values]
+        self._values = [{name: vector[extent] for name, extent in places.items()} for vector in values]
         self._tensors = [
             {name: torch.from_numpy(array).view(shapes[name]) for name, array in arrays.items()}
             for arrays in self._values
@@ -545,13 +545,13 @@ class _Buckets(Sequence[Gradient]):
 
     def __getitem__(self, index: int | slice) -> Gradient | list[Gradient]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        known = self._made.get(place)
+            return [self[position] for position in range(*index.indices(len(self)))]
+        bucket_index = range(len(self))[index]
+        known = self._made.get(bucket_index)
         bucket = known() if known is not None else None
         if bucket is None:
-            bucket = self._arena.bucket(self._worker, place)
-            self._made[place] = weakref.ref(bucket)
+            bucket = self._arena.bucket(self._worker, bucket_index)
+            self._made[bucket_index] = weakref.ref(bucket)
         return bucket
 
 

@@ -106,16 +106,16 @@ class Dragonfly(Generated):
         routers = [
             (group, router) for group in range(self.groups) for router in range(self.routers_per_group)
         ]
-        names = {place: f"group{place[0]}router{place[1]}" for place in routers}
+        names = {switch: f"group{switch[0]}router{switch[1]}" for switch in routers}
         per_router = self.hosts_per_router
         for number, (group, _) in enumerate(routers):
             for index in range(number * per_router, (number + 1) * per_router):
                 add_host(graph, f"h{index}", group=group)
-        for place in routers:
-            add_switch(graph, names[place], 1, self.switch, group=place[0])
-        for number, place in enumerate(routers):
+        for switch in routers:
+            add_switch(graph, names[switch], 1, self.switch, group=switch[0])
+        for number, switch in enumerate(routers):
             for index in range(number * per_router, (number + 1) * per_router):
-                add_link(graph, f"h{index}", names[place], self.link())
+                add_link(graph, f"h{index}", names[switch], self.link())
         local = self.link(self.local_rate_bps, self.local_delay_ps)
         for group in range(self.groups):
             for first_router, other in combinations(range(self.routers_per_group), 2):

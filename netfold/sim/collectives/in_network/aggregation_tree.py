@@ -259,15 +259,15 @@ class TrafficSearch:
         nodes = [self._able[row] for row in points]
         joined = nx.minimum_spanning_tree(_complete(self._between, points))
         nearest = self._hops[list(points)][:, list(self._hosts)].argmin(axis=0)
-        homes = [nodes[place] for place in nearest.tolist()]
+        homes = [nodes[home_index] for home_index in nearest.tolist()]
         depths = {}
-        for place, row in enumerate(points):
+        for point_index, row in enumerate(points):
             above = nx.single_source_dijkstra_path_length(joined, row, weight="weight")
             ways = [
                 int(self._hops[points[near], host]) + above[points[near]]
                 for near, host in zip(nearest.tolist(), self._hosts, strict=True)
             ]
-            depths[nodes[place]] = (max(ways), sum(ways), place)
+            depths[nodes[point_index]] = (max(ways), sum(ways), point_index)
         root = self._fixed if self._fixed is not None else min(depths, key=depths.__getitem__)
         order = nx.bfs_predecessors(joined, self._able.index(root))
         return numbered(root, {self._able[row]: self._able[above] for row, above in order}, homes)
@@ -311,10 +311,10 @@ def _spanning_hops(between: NDArray[np.int64], points: Sequence[int]) -> int:
     is_out[0] = False
     total = 0
     for _ in rows[1:]:
-        place = int(np.argmin(np.where(is_out, nearest, np.iinfo(np.int64).max)))
-        total += int(nearest[place])
-        is_out[place] = False
-        nearest = np.minimum(nearest, between[rows[place], rows])
+        point_index = int(np.argmin(np.where(is_out, nearest, np.iinfo(np.int64).max)))
+        total += int(nearest[point_index])
+        is_out[point_index] = False
+        nearest = np.minimum(nearest, between[rows[point_index], rows])
     return total
 
 
@@ -323,7 +323,7 @@ def _complete(between: NDArray[np.int64], points: Sequence[int]) -> nx.Graph:
     graph = nx.Graph()
     graph.add_nodes_from(points)
     graph.add_weighted_edges_from(
-        (a, b, int(between[a, b])) for place, a in enumerate(points) for b in points[place + 1 :]
+        (a, b, int(between[a, b])) for index, a in enumerate(points) for b in points[index + 1 :]
     )
     return graph
 

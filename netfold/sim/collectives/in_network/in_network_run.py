@@ -156,8 +156,8 @@ class Results:
             return shared.words
         words = shared.words.copy()
         for packet in np.flatnonzero(private_marks):
-            place = self._words_of(int(packet), segment)
-            words[place] = segment.result[place]
+            span = self._words_of(int(packet), segment)
+            words[span] = segment.result[span]
         return words
 
     def _words_of(self, packet: int, segment: Segment) -> slice:

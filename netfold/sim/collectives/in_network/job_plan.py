@@ -402,10 +402,10 @@ class InNetworkResolver:
         places = [self.switches.reserve(request, tree) for tree in candidate.trees]
         jobs = tuple(
             dataclasses.replace(
-                self._job(tree, number, place.slot_base, place.loopback_links),
+                self._job(tree, number, allocation.slot_base, allocation.loopback_links),
                 overflow=Overflow[request.overflow.upper()],
             )
-            for number, (tree, place) in enumerate(zip(candidate.trees, places, strict=True))
+            for number, (tree, allocation) in enumerate(zip(candidate.trees, places, strict=True))
         )
         return jobs, places[0].fit
 

@@ -85,7 +85,7 @@ def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
         module = model.module()
         probed = probe(module, lambda: module(*model.inputs()).sum())
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    places = {name: place for place, name in enumerate(probed.order)}
+    places = {name: position for position, name in enumerate(probed.order)}
     for name, part in module.named_modules():
         if isinstance(part, nn.LSTM):
             places |= _fused(part, name, places)
