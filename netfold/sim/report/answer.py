@@ -1,194 +1,99 @@
-"""What ranks first, and why: what bounds each variant, in words and as a figure; order by a metric."""
+"""The question of a run and its answer: which variant comes first, how far, at what cost, and why.
+
+Variants are compared within a group: of equal workload, and of the same job. Outside of it a ratio says
+nothing. The order of the variants changes nothing.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from netfold.errors import DataError, names_hint
-from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import words
+from netfold.sim.report.causes import because, sentence
 from netfold.sim.report.words import shown
-from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
-from netfold.sim.results.summary import GOOD, kind
-from netfold.sim.workload.recipe import metric_named
+from netfold.sim.results.summary import GOOD, kind, worst
+from netfold.sim.workload.recipe import Metric, metric_named
 from netfold.sim.workload.workload_keys import CHOICES
 
-# What bounds a variant, in words; `sim/checks/bottleneck.py` says how it is found.
-
-
-Parts = Sequence[Mapping[str, Any]]
-
-CLOSE = 0.5
-"""A part of at least this share of the largest one is named beside it."""
-NEARLY = 0.8
-"""The next busiest link is named beside a link if it is at least this share as busy."""
-_LEAST_FASTER = 1.05  # a remedy that gives less is not worth a word
-_NAMES = {
-    "link": "links",
-    "loopback": "loopback ports",
-    "host": "what hosts do for packets",
-    "window": "slots and windows",
-    "timer": "retransmission timers",
-    "latency": "latency",
-    "device": "the workers' devices",
-    "straggler": "stragglers",
-    "merging": "merging on hosts",
-    "unexplained": "something that was not recorded",
-}
-_COSTS = {  # what a cause costs a variant, and that it costs it nothing
-    "link": ("its links are the bottleneck", "its links are never the bottleneck"),
-    "loopback": ("its loopback ports are the bottleneck", "its loopback ports are never the bottleneck"),
-    "host": ("its hosts work on packets", "its hosts never hold packets up"),
-    "window": ("it waits for slots and windows", "it never waits for slots or windows"),
-    "timer": ("it waits for retransmissions", "it never waits for a retransmission"),
-    "latency": ("it waits for packets on their way", "it never waits for packets on their way"),
-    "device": ("its workers' devices are the bottleneck", "its workers' devices are never the bottleneck"),
-    "straggler": ("it waits for stragglers", "it never waits for a straggler"),
-    "merging": ("it waits for merging on hosts", "it never waits for merging on hosts"),
-    "unexplained": ("its time is not explained", "all of its time is explained"),
-}
-_REMEDIES = {
-    "link": "with twice the rate",
-    "loopback": "with twice the rate",
-    "host": "with hosts of twice the speed",
-    "window": "with twice the slots or window",
-    "timer": "with half the timeout",
-    "latency": "with half the delays",
-    "device": "with twice the speed there",
-    "straggler": "if it were like the others",
-    "merging": "with twice the speed there",
-}
-
-
-def cause_name(cause: str) -> str:
-    return _NAMES.get(cause, cause)
-
-
-def short(parts: Parts) -> str:
-    # The largest part is the first: "h0->s0 +15, 96 %".
-    return f"{place(parts[0])}, {_percent(parts[0]['share'])}" if parts else words.NOTHING
-
-
-def place(part: Mapping[str, Any]) -> str:
-    """Where a part is, as short as it can be said: "h0->s0 +15", "encode", "window"."""
-    match part["cause"]:
-        case "link" | "host":
-            return f"{part['where']}{_more(part)}"
-        case "loopback":
-            return f"loopback {part['where']}{_more(part)}"
-        case "device":
-            return str(part["stage"])
-        case "straggler":
-            return f"{part['where'] or 'a straggler'}: {part['stage']}" if part["stage"] else "straggler"
-        case cause:
-            return str(cause)
-
-
-def _more(part: Mapping[str, Any]) -> str:
-    return f" +{part['alike']}" if part["alike"] else ""
-
-
-def sentence(parts: Parts) -> str:
-    """What bounds a variant, what is close to it, and what would help; empty if nothing is known."""
-    if not parts:
-        return ""
-    first, *others = parts
-    close = [part for part in others if part["share"] >= CLOSE * first["share"]]
-    text = f"bottleneck: {_told(first)}"
-    if close:
-        text += f"; close to it: {', '.join(_told(part) for part in close)}"
-    return f"{text}{_following(first)}{_remedy(first)}"
-
-
-def _told(part: Mapping[str, Any]) -> str:
-    """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
-    share = f"{_percent(part['share'])} of the aggregation"
-    match part["cause"]:
-        case "link" | "loopback" | "host" as cause:
-            what = "the loopback port" if cause == "loopback" else cause
-            alike = f" ({part['alike']} more as busy)" if part["alike"] else ""
-            busy = f", busy {_percent(part['busy'])}" if part["busy"] is not None else ""
-            hosts = f", shared by {part['hosts']} hosts" if part["hosts"] > 1 else ""
-            return f"{what} {part['where']}{alike}{hosts}: {share}{busy}"
-        case "window":
-            return f"slots or windows, which are full while no link is: {share}"
-        case "timer":
-            return f"retransmission timers, while nothing is on its way: {share}"
-        case "latency":
-            return f"latency, while packets are on their way and no link is busy: {share}"
-        case "device":
-            return f"'{part['stage']}' on the workers' devices: {share}"
-        case "straggler":
-            return f"the straggler {part['where']} ({part['stage'] or 'late'}): {share}"
-        case cause:
-            return f"{cause_name(cause)}: {share}"
-
-
-def _following(part: Mapping[str, Any]) -> str:
-    """The next busiest link, if it is nearly as busy."""
-    busy = part["following_busy"]
-    if busy is None or part["busy"] is None or busy < NEARLY * part["busy"]:
-        return ""
-    return f"; nearly as busy: {part['following']}, {_percent(busy)}"
-
-
-def _remedy(part: Mapping[str, Any]) -> str:
-    faster = part["faster"]
-    if faster is None or faster < _LEAST_FASTER or part["cause"] not in _REMEDIES:
-        return ""
-    them = " of all of them" if part["alike"] else ""
-    return f"; at most {words.times(faster)} as fast {_REMEDIES[part['cause']]}{them}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def because(mine: Parts, other: Parts, *, other_name: str) -> str:
-    """Why a variant is faster than another: the cause that costs it least in comparison; may be empty."""
-    times, others = _by_cause(mine), _by_cause(other)
-    saved = {cause: time_us - times.get(cause, 0.0) for cause, time_us in others.items()}
-    if not times or not saved or max(saved.values()) <= 0:
-        return ""
-    cause = max(saved, key=lambda name: saved[name])
-    waits, never = _COSTS.get(cause, (f"{cause_name(cause)} take time", f"{cause_name(cause)} take no time"))
-    text = f"{waits} for {words.time(times[cause])}" if cause in times else never
-    return f"{text}, against {words.time(others[cause])} for {other_name}"
-
-
-def _by_cause(parts: Parts) -> dict[str, float]:
-    times: dict[str, float] = defaultdict(float)
-    for part in parts:
-        times[part["cause"]] += part["time_us"]
-    return dict(times)
-
-
-# Which variants may be compared, by what, and with which of them as the baseline.
-#
-# Variants are compared within a group: of equal workload, and of the same job. Outside of it a ratio says
-# nothing. The order of the variants changes nothing.
-
-
-Entry = Mapping[str, Any]  # a variant of a summary
+Entry = Mapping[str, Any]
+"""A variant of a summary, or one of its jobs."""
 
 AS_GIVEN = "given"
-BY = {  # what a group is ranked by, in words
-    "time_to_target_us": "time to the target",
-    "iteration_time_us": "time of whole steps, as buckets differ",
-    "since_last_rank_us": "time since the last rank arrived, as recorded skew takes much of the rest",
-    "aggregation_time_us": "aggregation time",
-}
 GROUPS_MAX = 4
-"""The most groups that lines below a table name."""
+"""The most groups that are answered in words."""
+CONDITIONS_MAX = 8
+"""The most values of a grid's axis whose winners are named one by one."""
 SKEW_MIN = 0.1
 """A replay whose rank skew is a larger share of the aggregation time is ranked without it."""
+GUESSING_POINTS = 0.03
+"""A score so close to that of guessing has not been learned."""
+
+
+class Question(NamedTuple):
+    """What a run is asked, and how its answer is worded."""
+
+    name: str
+    metric: str  # what ratios divide
+    by: str  # that in words
+    wins: str  # what the first one does
+    ties: str  # what several first ones do
+    alone: str  # what a variant does that is compared with none
+    more_is_better: bool = False
+
+
+TIME_TO_TARGET, STEP_TIME, THROUGHPUT, MAKESPAN, SCORE_AT_TIME = (
+    Question(
+        *("time_to_target", "time_to_target_us", "time to the target"),
+        *("reaches {goal} first: after {value}", "reach {goal} first, together: after {value}"),
+        "reaches {goal} after {value}",
+    ),
+    Question(
+        *("step_time", "iteration_time_us", "time of a step"),
+        *("has the shortest step: {value}", "tie for the shortest step: {value}", "takes {value} a step"),
+    ),
+    Question(
+        *("throughput", "aggregation_elements_per_s", "elements per second"),
+        *("sums the most elements a second: {value}", "tie for the most elements a second: {value}"),
+        "sums {value} elements a second",
+        more_is_better=True,
+    ),
+    Question(
+        *("makespan", "makespan_us", "time until all jobs are done"),
+        *(
+            "finishes all {jobs} jobs first: after {value}",
+            "tie to finish all {jobs} jobs first: after {value}",
+        ),
+        "finishes all {jobs} jobs after {value}",
+    ),
+    Question(
+        *("score_at_time", "iteration_time_us", "time of a step"),
+        "has the best {metric} after {time}, when {first} ends: {value}",
+        "tie for the best {metric} after {time}, when {first} ends: {value}",
+        "ends after {time} with {a_metric} of {value}",
+        more_is_better=True,
+    ),
+)
+SINCE_LAST_RANK = Question(
+    *(
+        "step_time",
+        "since_last_rank_us",
+        "time since the last rank arrived, as recorded skew takes much more",
+    ),
+    *(
+        "is the fastest once the last rank has arrived: {value}",
+        "tie once the last rank has arrived: {value}",
+    ),
+    "takes {value} once the last rank has arrived",
+)
+"""The question about the time of a step, of ranks that replay a recording and arrive far apart."""
+QUESTIONS = {
+    question.name: question for question in (TIME_TO_TARGET, STEP_TIME, THROUGHPUT, MAKESPAN, SCORE_AT_TIME)
+}
 
 
 @dataclass(frozen=True)
@@ -197,56 +102,122 @@ class Group:
 
     label: str
     members: tuple[Entry, ...]
-    named: str | None  # the variant that is wanted as the baseline
+    named: str | None = None
+    """The variant that is wanted as the baseline."""
+    asked: str | None = None
+    """The question that a scenario gives; by default it follows from what the variants have."""
 
     @cached_property
-    def by(self) -> str:
-        """The metric that ranks the group: a time, less of it is better."""
+    def question(self) -> Question:
+        """What is given; or else the target, if all have it; or else the score, if all are tested."""
+        question = QUESTIONS[self.asked] if self.asked else self._derived
+        return SINCE_LAST_RANK if question is STEP_TIME and self.has_skew else question
+
+    @property
+    def _derived(self) -> Question:
         metrics = [variant["metrics"] for variant in self.members]
+        if all("makespan_us" in figures for figures in metrics):
+            return MAKESPAN
         if len({figures.get("target") for figures in metrics}) == 1 and has_target(metrics[0]):
-            return "time_to_target_us"
-        if len({_cut(variant) for variant in self.members if kind(variant["verdict"]) in GOOD}) > 1:
-            return "iteration_time_us"
-        return "since_last_rank_us" if self.has_skew else "aggregation_time_us"
+            return TIME_TO_TARGET
+        sound = [variant for variant in self.members if kind(variant["verdict"]) in GOOD]
+        if sound and all(len(variant.get("scores", ())) > 1 for variant in sound):
+            return SCORE_AT_TIME
+        return STEP_TIME
 
     @property
     def has_skew(self) -> bool:
         """Whether its ranks replay a recording, and arrive so far apart that it matters."""
         return all(variant.get("replays_times") for variant in self.members) and any(
-            (variant["metrics"]["aggregation_time_us"] or 0) * (1 - SKEW_MIN)
+            (variant["metrics"].get("aggregation_time_us") or 0) * (1 - SKEW_MIN)
             > (variant["metrics"].get("since_last_rank_us") or 0)
             for variant in self.members
         )
 
     @cached_property
+    def first_to_end(self) -> tuple[float, str]:
+        """When the first sound variant had its last test, in µs, and its name."""
+        ends = [
+            (variant["scores"][-1]["time_us"], self.name(variant))
+            for variant in self.members
+            if kind(variant["verdict"]) in GOOD and variant.get("scores")
+        ]
+        return min(ends, default=(0.0, ""))
+
+    @property
+    def score_metric(self) -> Metric:
+        names = [variant["metrics"].get("test_metric") for variant in self.members]
+        return metric_named(next((name for name in names if name), ""))
+
+    @property
+    def more_is_better(self) -> bool:
+        is_score = self.question is SCORE_AT_TIME
+        return self.score_metric.more_is_better if is_score else self.question.more_is_better
+
+    def name(self, variant: Entry) -> str:
+        """A variant's name, without the job that is the group's label."""
+        return str(variant["name"]).removesuffix(f"/{self.label}")
+
+    def value(self, variant: Entry) -> float | None:
+        """What answers the question: a sound variant's metric, or its score when the first variant ends."""
+        if kind(variant["verdict"]) not in GOOD:
+            return None
+        if self.question is not SCORE_AT_TIME:
+            return self.pace(variant)
+        tests = [test for test in variant.get("scores", ()) if test["time_us"] <= self.first_to_end[0]]
+        return tests[-1]["score"] if tests else None
+
+    def pace(self, variant: Entry) -> float | None:
+        """The metric that ratios divide."""
+        return variant["metrics"].get(self.question.metric) if kind(variant["verdict"]) in GOOD else None
+
+    @property
+    def chance(self) -> float | None:
+        """The score of guessing, where all variants' models say it."""
+        scores = {variant.get("chance") for variant in self.members}
+        return scores.pop() if len(scores) == 1 else None
+
+    @cached_property
+    def has_learned(self) -> bool:
+        """Whether some score is better than guessing; so too where nothing is known of either."""
+        last = [variant["scores"][-1]["score"] for variant in self.members if variant.get("scores")]
+        return not last or self.chance is None or max(last) > self.chance + GUESSING_POINTS
+
+    @cached_property
     def ranked(self) -> list[Entry]:
-        """Sound variants that have the metric, the best first; by name, where they are equal."""
-        having = [variant for variant in self.members if self.value(variant) is not None]
-        return sorted(having, key=lambda variant: (self.value(variant), variant["name"]))
+        """Sound variants that have what is asked, the best first; by name, where they are equal."""
+        if self.question is SCORE_AT_TIME and not self.has_learned:
+            return []
+        return self._sorted(self.value, self.more_is_better)
+
+    def _sorted(self, value: Callable[[Entry], float | None], is_more_better: bool) -> list[Entry]:
+        known = [(figure, variant) for variant in self.members if (figure := value(variant)) is not None]
+        sign = -1 if is_more_better else 1
+        return [variant for _, variant in sorted(known, key=lambda pair: (sign * pair[0], pair[1]["name"]))]
 
     @cached_property
     def baseline(self) -> Entry | None:
         """What is named; or else the slowest that is not compressed; or else the slowest."""
-        names = (self.named, f"{self.named}/")
         for variant in self.members:
-            if self.named is not None and (
-                variant["name"] == names[0] or variant["name"].startswith(names[1])
-            ):
+            if self.named is not None and variant["name"].partition("/")[0] == self.named.partition("/")[0]:
                 return variant
-        plain = [candidate for candidate in self.ranked if candidate.get("is_uncompressed")]
-        return next(reversed(plain or self.ranked), None)
+        by_pace = self._sorted(self.pace, self.question is THROUGHPUT)
+        plain = [candidate for candidate in by_pace if candidate.get("is_uncompressed")]
+        return next(reversed(plain or by_pace), None)
 
-    def value(self, one: Entry) -> float | None:
-        return one["metrics"].get(self.by) if kind(one["verdict"]) in GOOD else None
+    def times(self, variant: Entry) -> float | None:
+        """How many times as fast as the baseline."""
+        if self.baseline is None:
+            return None
+        pair = self.pace(self.baseline), self.pace(variant)
+        return words.ratio(*(pair[::-1] if self.question is THROUGHPUT else pair))
 
-    def times(self, one: Entry) -> float | None:
-        # How many times as fast as the baseline.
-        return words.ratio(self.value(self.baseline), self.value(one)) if self.baseline else None
-
-    def rank(self, one: Entry) -> int | None:
-        """From 1; variants whose times are shown alike share it."""
-        value = self.value(one)
-        return None if value is None else rank(value, [self.value(other) for other in self.ranked])
+    def rank(self, variant: Entry) -> int | None:
+        """From 1; variants whose values are shown alike share it."""
+        value = self.value(variant)
+        if value is None or not self.ranked:
+            return None
+        return rank(value, [self.value(other) for other in self.ranked])
 
 
 def rank(value: float, ordered: Sequence[float | None]) -> int:
@@ -258,27 +229,56 @@ def _alike(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group]:
+def groups_of(variants: Sequence[Entry], named: str | None = None, asked: str | None = None) -> list[Group]:
     """The variants of a summary in groups, by label; `named` is the variant wanted as the baseline."""
     by_key: dict[Hashable, list[Entry]] = {}
     for variant in variants:
         by_key.setdefault(_key(variant), []).append(variant)
     labels = _labels([members[0] for members in by_key.values()])
     groups = [
-        Group(label, tuple(members), named) for label, members in zip(labels, by_key.values(), strict=True)
+        Group(label, tuple(members), named, asked)
+        for label, members in zip(labels, by_key.values(), strict=True)
     ]
     return sorted(groups, key=lambda group: group.label)
 
 
-def _traits(one: Entry) -> dict[str, str]:
+def groups_in(summary: Mapping[str, Any]) -> list[Group]:
+    """The groups of a run, whose variants its tables compare."""
+    asked = summary.get("question")
+    return groups_of(summary["variants"], summary.get("baseline"), None if asked == MAKESPAN.name else asked)
+
+
+def answered_in(summary: Mapping[str, Any]) -> list[Group]:
+    """The groups that the answer is about: of jobs that come and go, all of a variant together."""
+    if not summary.get("jobs"):
+        return groups_in(summary)
+    whole = []
+    for overview in summary["jobs"]:
+        jobs = [one for one in summary["variants"] if one["name"].partition("/")[0] == overview["variant"]]
+        whole.append(
+            {
+                "name": overview["variant"],
+                "verdict": worst(job["verdict"] for job in jobs),
+                "metrics": {
+                    "makespan_us": overview["makespan_us"],
+                    "jobs": overview["jobs"],
+                    "workers": jobs[0]["metrics"]["workers"],
+                },
+                "is_uncompressed": all(job.get("is_uncompressed") for job in jobs),
+            }
+        )
+    return [Group("", tuple(whole), summary.get("baseline"), MAKESPAN.name)]
+
+
+def _traits(variant: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
-    workload = one.get("setup", {}).get("workload", {})
+    workload = variant.get("setup", {}).get("workload", {})
     settings = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
-    return {"job": one["name"].partition("/")[2], **settings}
+    return {"job": variant["name"].partition("/")[2], **settings}
 
 
-def _key(one: Entry) -> Hashable:
-    return tuple(sorted(_traits(one).items()))
+def _key(variant: Entry) -> Hashable:
+    return tuple(sorted(_traits(variant).items()))
 
 
 def _labels(firsts: Sequence[Entry]) -> list[str]:
@@ -287,27 +287,46 @@ def _labels(firsts: Sequence[Entry]) -> list[str]:
     names = dict.fromkeys(name for trait_set in traits for name in trait_set)
     differing = [name for name in names if len({trait_set.get(name) for trait_set in traits}) > 1]
     if "job" in differing and len({trait_set["job"] for trait_set in traits}) == len(traits):
-        differing = ["job"]
+        return [trait_set["job"] for trait_set in traits]
     return [
         ", ".join(f"{name} {trait_set[name]}" for name in differing if trait_set.get(name))
         for trait_set in traits
     ]
 
 
-def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[dict[str, Any]]:
-    """Variants of a summary, each with its group, its rank there, and its time relative to the baseline."""
+def with_answer(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """A summary with its `answer`; each variant with its group, its rank there, and its time as a ratio."""
     rankings = {
         variant["name"]: {
             "group": group.label,
-            "by": group.by,
+            "by": group.question.metric,
             "baseline": group.baseline["name"] if group.baseline else None,
             "times_baseline": group.times(variant),
             "rank": group.rank(variant),
         }
-        for group in groups_of(variants, named)
+        for group in groups_in(summary)
         for variant in group.members
     }
-    return [variant | {"ranking": rankings[variant["name"]]} for variant in variants]
+    variants = [variant | {"ranking": rankings[variant["name"]]} for variant in summary["variants"]]
+    return {**summary, "variants": variants, "answer": [_answered(group) for group in answered_in(summary)]}
+
+
+def _answered(group: Group) -> dict[str, Any]:
+    """An answer as plain data."""
+    first, following = _first(group), _following(group)
+    return {
+        "group": group.label,
+        "question": group.question.name,
+        "winners": [variant["name"] for variant in first],
+        "value": group.value(first[0]) if first else None,
+        "next": [variant["name"] for variant in following],
+        "next_value": group.value(following[0]) if following else None,
+        "baseline": group.baseline["name"] if group.baseline else None,
+        "times_baseline": group.times(first[0]) if first else None,
+        "has_learned": group.has_learned,
+        "text": answer(group),
+        "details": details(group),
+    }
 
 
 def times_baseline(groups: Sequence[Group]) -> dict[str, str]:
@@ -326,59 +345,229 @@ def legend(groups: Sequence[Group]) -> str:
     if not named:
         return "× baseline: there is none"
     names = f"{', '.join(named[:GROUPS_MAX])}{', …' if len(named) > GROUPS_MAX else ''}"
-    by = " or ".join(dict.fromkeys(BY[group.by] for group in groups))
+    by = " or ".join(dict.fromkeys(group.question.by for group in groups))
     within = ", within variants of equal workload" if len(groups) > 1 else ""
     return f"× baseline: how many times as fast as {names}, by {by}{within}"
 
 
 def answers(groups: Sequence[Group]) -> list[str]:
-    """A sentence on every group with several variants; none on jobs that come and go."""
-    several = [
-        group
-        for group in groups
-        if len(group.members) > 1 and not any(variant.get("stay") is not None for variant in group.members)
-    ]
-    more = len(several) - GROUPS_MAX
+    """One sentence on every group: the answer to its question."""
+    texts = [text for group in groups if (text := answer(group))]
+    more = len(texts) - GROUPS_MAX
     return [
-        *(text for group in several[:GROUPS_MAX] if (text := _answer(group))),
+        *texts[:GROUPS_MAX],
         *([f"and {words.counted(more, 'more group')} of variants of equal workload"] if more > 0 else []),
     ]
 
 
-def _answer(group: Group) -> str:
-    """Which variants are first, by what, how far, and why; which miss the target."""
-    missing = [
-        variant["name"]
+def answer(group: Group) -> str:
+    """Which variants come first, with what, how far before the baseline and the next; which miss a target."""
+    text = _outcome(group)
+    return f"{group.label}: {text}" if group.label and text else text
+
+
+def _outcome(group: Group) -> str:
+    first, question = _first(group), group.question
+    if not first:
+        return _nobody(group)
+    fields = {
+        "goal": _goal(group),
+        "jobs": first[0]["metrics"].get("jobs"),
+        "metric": group.score_metric.name,
+        "time": words.time(group.first_to_end[0]),
+        "first": group.first_to_end[1],
+        "a_metric": _with_article(group.score_metric.name),
+        "value": _written(group, first[0]),
+    }
+    verb = question.wins if len(first) == 1 else question.ties
+    if len(group.members) == 1:
+        verb = question.alone
+    text = f"{_names(group, first)} {verb.format(**fields)}"
+    baseline = _other_baseline(group)
+    if baseline is not None:
+        text += f", {_gain(group, first[0], baseline)}"
+    following = _following(group)
+    if following and following != [baseline]:
+        verb = "is" if len(following) == 1 else "are"
+        text += f"; next {verb} {_names(group, following)}, {_behind(group, first[0], following[0])}"
+    text += _best_of_each(group)
+    missing = sorted(
+        group.name(variant)
         for variant in group.members
         if kind(variant["verdict"]) in GOOD and group.value(variant) is None
-    ]
-    is_target = group.by == "time_to_target_us"
-    of = f" of {group.label}" if group.label else ""
-    if not group.ranked:
-        return f"no variant{of} reaches its target" if is_target and missing else ""
-    best = [variant for variant in group.ranked if group.rank(variant) == 1]
-    names = " and ".join(variant["name"] for variant in best)
-    tie = ", a tie" if len(best) > 1 else ""
-    text = f"first{of} by {BY[group.by]}: {names}{tie}, {words.time(group.value(best[0]))}"
-    other = group.baseline
-    if other is None or other in best:
-        other = group.ranked[len(best)] if len(best) < len(group.ranked) else None
-        text += f"; next: {other['name']}, {words.time(group.value(other))}" if other is not None else ""
-    elif (times := group.times(best[0])) is not None:
-        text += f", {words.times(times)} baseline ({other['name']})"
-    if best[0]["verdict"] != "pass":
-        text += f" ({best[0]['verdict']})"
-    if is_lossy(best[0]["metrics"]):
-        error = best[0]["metrics"]["nmse"]
-        text += "; its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}")
-    if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
-        why = because(best[0].get("bounds", ()), other.get("bounds", ()), other_name=other["name"])
-        text += f"; {why}" if why else ""
+    )
+    if missing and question is TIME_TO_TARGET:
+        text += f"; {_listed(missing)} {'does' if len(missing) == 1 else 'do'} not reach it"
     if len(workers := {variant["metrics"]["workers"] for variant in group.members}) > 1:
         text += f"; variants have {words.span(workers)} workers"
-    if is_target and missing:
-        text += f"; {', '.join(sorted(missing))} {'misses' if len(missing) == 1 else 'miss'} it"
     return text
+
+
+def _nobody(group: Group) -> str:
+    """What there is to say where no variant is first."""
+    sound = [variant for variant in group.members if kind(variant["verdict"]) in GOOD]
+    if not sound:
+        return ""
+    if not group.has_learned and group.chance is not None:
+        metric = group.score_metric
+        return (
+            f"no variant has learned: every {metric.name} is within three points of guessing "
+            f"({words.score(metric.name, group.chance)})"
+        )
+    if group.question is TIME_TO_TARGET:
+        return f"no variant reaches {_goal(group)}"
+    return ""
+
+
+def _first(group: Group) -> list[Entry]:
+    """The variants that share the first place."""
+    return [variant for variant in group.ranked if group.rank(variant) == 1]
+
+
+def _following(group: Group) -> list[Entry]:
+    """The variants that share the place after the first."""
+    rest = group.ranked[len(_first(group)) :]
+    return [variant for variant in rest if group.rank(variant) == group.rank(rest[0])]
+
+
+def _other_baseline(group: Group) -> Entry | None:
+    """The baseline, if it is not among the first, and has what is asked."""
+    baseline = group.baseline
+    is_first = any(baseline is variant for variant in _first(group))
+    return None if baseline is None or is_first or group.value(baseline) is None else baseline
+
+
+def _goal(group: Group) -> str:
+    target, metric = group.members[0]["metrics"].get("target"), group.score_metric.name
+    if target is None:
+        return "its target"
+    return f"{_with_article(metric)} of {words.score(metric, target)}"
+
+
+def _with_article(metric: str) -> str:
+    return f"{'an' if metric[:1] in 'aeiouAEIOUH' else 'a'} {metric}"  # "an HR@10"
+
+
+def _written(group: Group, variant: Entry) -> str:
+    value = group.value(variant)
+    if group.question is SCORE_AT_TIME and value is not None:
+        return words.score(group.score_metric.name, value)
+    return words.scaled(value, "") if group.question is THROUGHPUT else words.time(value)
+
+
+def _gain(group: Group, first: Entry, baseline: Entry) -> str:
+    """How far the first is before the baseline."""
+    other = f"{group.name(baseline)} ({_written(group, baseline)})"
+    if group.question is SCORE_AT_TIME:
+        side = "above" if group.score_metric.more_is_better else "below"
+        return f"{_apart(group, first, baseline)} {side} {other}"
+    as_much = "as much as" if group.more_is_better else "as fast as"
+    return f"{words.times(group.times(first))} {as_much} {other}"
+
+
+def _behind(group: Group, first: Entry, following: Entry) -> str:
+    """How far the next is behind the first."""
+    if group.question is SCORE_AT_TIME:
+        side = "below" if group.score_metric.more_is_better else "above"
+        return f"{_apart(group, first, following)} {side} {group.name(first)}"
+    ratio = words.ratio(group.value(following), group.value(first))
+    if ratio is None:
+        return "behind"
+    if group.more_is_better:
+        return f"{words.digits(100 * (1 - ratio))} % less"
+    return f"{words.times(ratio)} as long" if ratio >= 2 else f"{words.digits(100 * (ratio - 1))} % slower"
+
+
+def _apart(group: Group, one: Entry, other: Entry) -> str:
+    """How far two scores are apart."""
+    distance = abs((group.value(one) or 0.0) - (group.value(other) or 0.0))
+    if group.score_metric.is_share:
+        return f"{words.digits(100 * distance)} points"
+    return words.digits(distance)
+
+
+def _best_of_each(group: Group) -> str:
+    """Which value of a grid's last axis is best with each value of the others; empty if it is no grid."""
+    axes = [variant.get("axes") or {} for variant in group.members]
+    names = list(axes[0])
+    if len(names) < 2 or any(list(others) != names for others in axes):
+        return ""
+    *conditions, chosen = names
+    rows: dict[str, list[Entry]] = {}
+    for variant in group.members:
+        rows.setdefault("-".join(variant["axes"][name] for name in conditions), []).append(variant)
+    wins: dict[
+        str, dict[str, float | None]
+    ] = {}  # how many times as fast as the row's baseline, by condition
+    for condition, members in rows.items():
+        row = Group("", tuple(members), None, group.question.name)
+        if first := _first(row):
+            best = " or ".join(variant["axes"][chosen] for variant in first)
+            wins.setdefault(best, {})[condition] = row.times(first[0])
+    told = [f"{best} for {_where(list(won), len(rows))}{_gains(won)}" for best, won in wins.items()]
+    superlative = "best" if group.question is SCORE_AT_TIME else "fastest"
+    of_what = f"; {superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
+    return of_what if told else ""
+
+
+def _where(conditions: Sequence[str], count: int) -> str:
+    if len(conditions) == count:
+        return "each"
+    return _listed(conditions) if count <= CONDITIONS_MAX else f"{len(conditions)} of {count}"
+
+
+def _gains(won: Mapping[str, float | None]) -> str:
+    """How many times as fast as the baselines of the same conditions."""
+    ratios = sorted(ratio for ratio in won.values() if ratio is not None)
+    if not ratios or words.digits(ratios[-1]) == words.digits(1.0):
+        return ""
+    least, most = words.times(ratios[0]), words.times(ratios[-1])
+    return f" ({least if least == most else f'{words.digits(ratios[0])} to {most}'})"
+
+
+def _names(group: Group, variants: Sequence[Entry]) -> str:
+    return _listed([group.name(variant) for variant in variants])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def details(group: Group) -> list[str]:
+    """What the first variant costs in quality, why it is first, and what holds it back."""
+    first = next(iter(_first(group)), None)
+    if first is None:
+        return []
+    baseline, lines = _other_baseline(group), []
+    if first["verdict"] != "pass":
+        lines.append(f"{first['name']}: {first['verdict']}")
+    quality = _quality(group, first)
+    if quality:
+        lines.append(f"{first['name']}: {quality}")
+    if baseline is not None and group.question is STEP_TIME:
+        why = because(first.get("bounds", ()), baseline.get("bounds", ()), other_name=baseline["name"])
+        if why:
+            lines.append(f"{first['name']}: {why}")
+    if held := sentence(first.get("bounds", ())):
+        lines.append(f"{first['name']}: {held}")
+    return lines
+
+
+def _quality(group: Group, first: Entry) -> str:
+    """What the sums and the score of the first variant lack."""
+    metrics, baseline, parts = first["metrics"], _other_baseline(group), []
+    if baseline is not None and group.question is not SCORE_AT_TIME:
+        score, other = metrics.get("test_score"), baseline["metrics"].get("test_score")
+        if score is not None and other is not None:
+            name = metrics["test_metric"]
+            parts.append(
+                f"{name} at the end: {words.score(name, score)}; "
+                f"of {baseline['name']}: {words.score(name, other)}"
+            )
+    if "bit_exact" in metrics and is_lossy(metrics):
+        error = metrics["nmse"]
+        parts.append("its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}"))
+    return "; ".join(parts)
 
 
 def check_sort(sort: str) -> str:
@@ -404,180 +593,3 @@ def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool,
         return kind(verdict) not in GOOD, value is None, signed
 
     return key
-
-
-def _cut(one: Entry) -> tuple[float | None, str]:
-    """How a variant's gradient is cut: the number of its buckets, and the rule of fusion."""
-    fusion = one.get("setup", {}).get("workload", {}).get("fusion")
-    return one["metrics"].get("buckets"), str(fusion)
-
-
-# The baseline of a comparison, and what makes runs less comparable with it.
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """A run; with `variant`, that variant of it for all of its group."""
-
-    run: RunFolder
-    variant: str = ""
-    is_only: bool = False  # there is no other run
-
-    @property
-    def name(self) -> str:
-        return f"{name_of(self.run)} {self.variant}".rstrip()
-
-    def against(self, variant: Entry, group: Group) -> Entry | None:
-        # The variant to divide by: the wanted one; if none is wanted, that of the same name; or else the
-        # group's baseline in this run.
-        mine = [
-            member
-            for member in self.run.summary["variants"]
-            if any(member is other for other in group.members)
-        ]
-        wanted = self.variant or ("" if self.is_only else variant["name"])
-        same = next((member for member in mine if member["name"] == wanted), None)
-        named = self.run.summary.get("baseline")
-        return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
-
-
-def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
-    """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
-
-    Of a single run it is the baseline of each group, by default.
-
-    Raises
-    ------
-    DataError
-        There is no such folder, number or variant.
-    """
-    only = Baseline(loaded[0], is_only=len(loaded) == 1)
-    if given is None:
-        return only
-    text = str(given)
-    if not given.exists():
-        for run in loaded:
-            if text in _variants(run):
-                return Baseline(run, text)
-        if text.isdecimal():
-            return replace(only, run=_numbered(text, loaded))
-    if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
-        names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
-        raise DataError(
-            f"--baseline {text}: there is no run folder and no variant of this name",
-            names_hint(text, names, "variants"),
-        )
-    run = load(given)
-    return only if run.path == loaded[0].path else Baseline(run)
-
-
-def _variants(run: RunFolder) -> list[str]:
-    return [variant["name"] for variant in run.summary["variants"]]
-
-
-def _numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
-    """The run with this number in the table."""
-    if len(text) > 9 or not 1 <= int(text) <= len(loaded):
-        raise DataError(
-            f"--baseline {text}: there is no run of this number",
-            f"give 1{f' to {len(loaded)}' if len(loaded) > 1 else ''}, or a run folder",
-        )
-    return loaded[int(text) - 1]
-
-
-def name_of(run: RunFolder) -> str:
-    return run.label or f"{run.summary['scenario']}/{run.path.name}"
-
-
-def require_comparable(runs: Sequence[RunFolder], base: RunFolder) -> None:
-    """Require that all runs computed with the same instructions, where that is known.
-
-    Raises
-    ------
-    DataError
-        One has not.
-    """
-    right = recorded(base.circumstances)
-    for run in runs:
-        instruction_set = recorded(run.circumstances)
-        if instruction_set is not None and right is not None and instruction_set.isa != right.isa:
-            raise DataError(
-                f"cannot compare {name_of(run)}, computed with {instruction_set.isa}, "
-                f"with {name_of(base)}, computed with {right.isa}",
-                "their results differ by the processor: run both on one processor, and without --native",
-            )
-
-
-def notes_on(run: RunFolder, base: Baseline) -> list[str]:
-    """Differences from the baseline's circumstances, and reasons not to rely on the results."""
-    mine, theirs = _circumstances(run), _circumstances(base.run)
-    notes = [
-        f"{name_of(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
-        for what in mine
-        if mine[what] != theirs[what]
-    ]
-    if mine["scenario"] != theirs["scenario"]:
-        notes = [
-            f"{name_of(run)}: another scenario; variants that the baseline lacks are compared with its own "
-            "baseline, if that has an equal workload"
-        ]
-    else:
-        notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
-    notes += _other_workers(run, base)
-    notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
-    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
-        notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
-    kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
-    if set(kinds.values()) - {*GOOD, "stalled"}:
-        notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")
-    for outcome, meaning in (
-        ("stalled", "stalled, the numbers are those of the finished steps"),
-        ("approximate", "approximate, some elements are estimates without an error bound"),
-    ):
-        names = ", ".join(f"'{name}'" for name, verdict in kinds.items() if verdict == outcome)
-        notes += [f"{name_of(run)}: {names} {meaning}"] if names else []
-    return notes
-
-
-def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
-    """One note for every named file whose content differs in the baseline."""
-    mine, theirs = (
-        {file["path"]: file["sha256"] for file in both.summary.get("inputs", ())} for both in (run, base)
-    )
-    return [
-        f"{name_of(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
-        for path in mine
-        if mine[path] != theirs.get(path, mine[path])
-    ]
-
-
-def _unmatched(run: RunFolder, base: RunFolder) -> list[str]:
-    """One note on all variants that the baseline lacks."""
-    names = [variant["name"] for variant in base.summary["variants"]]
-    missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
-    if not missing:
-        return []
-    what = f"variant{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-    return [f"{name_of(run)}: the baseline has no {what}, compared with its own baseline"]
-
-
-def _other_workers(run: RunFolder, base: Baseline) -> list[str]:
-    """One note on all variants that have other workers than the baseline's of the same name."""
-    theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
-    differing = [
-        f"'{name}' has {mine}, '{name}' of the baseline {theirs[name]}"
-        for entry in run.summary["variants"]
-        if (mine := entry["metrics"]["workers"]) != theirs.get(name := entry["name"], mine)
-    ]
-    return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
-
-
-def _circumstances(run: RunFolder) -> dict[str, str]:
-    """Properties that two runs must share for their ratios to mean something, by their names in a note."""
-    return {
-        "scenario": run.summary["scenario"],
-        "seed": str(run.summary["seed"]),
-        "scenario file with sha256": hashlib.sha256(run.scenario_text).hexdigest()[:12],
-        "--set": ", ".join(run.summary["sets"]) or "nothing",
-        "netfold version": run.circumstances["version"],
-    }

@@ -102,7 +102,7 @@ def metric_columns(
 
 
 class FittingTable(Table):
-    """A table with a line above it and notes below it.
+    """A table with lines above it, its heading, and notes below it.
 
     If its columns do not fit side by side, the table is broken into several, one below the other. All of them
     begin with the first `keys_count` columns. The last column, the verdict, ends the first table if it fits.
@@ -115,18 +115,22 @@ class FittingTable(Table):
         notes: Sequence[str] = (),
         keys_count: int = 1,
         columns: Sequence[TableColumn] = (),
+        above: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._heading = heading
         self._keys = tuple(range(keys_count))
         self._pairs = [number for number, column in enumerate(columns) if column.is_ratio]
         self._notes = notes
+        self._above = above
         for column in columns:
             self.add_column(column.heading, justify="right" if column.is_right else "left")
         for cells in zip(*(column.cells for column in columns), strict=True):
             self.add_row(*cells)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text in self._above:
+            yield _wrapped(text, options)
         if self._heading:
             yield Text(self._heading, style="italic")
         unlimited = options.update(max_width=_ANY_WIDTH)
@@ -138,8 +142,7 @@ class FittingTable(Table):
             broad = options.update(max_width=max(width(part), options.max_width))
             yield from console.render(self._with(part), broad)
         for note in self._notes:
-            lines = textwrap.wrap(note, options.max_width, break_long_words=False, break_on_hyphens=False)
-            yield Text("\n".join(lines), no_wrap=True, overflow="ignore")
+            yield _wrapped(note, options)
 
     def _parts(self, fits: Callable[[Sequence[int]], bool]) -> Iterator[tuple[int, ...]]:
         """The columns of each table: as many as fit, but at least one group beside the keys."""
@@ -172,3 +175,8 @@ class FittingTable(Table):
         for cells in zip(*(column.cells for column in kept), strict=True):
             table.add_row(*cells)
         return table
+
+
+def _wrapped(text: str, options: ConsoleOptions) -> Text:
+    lines = textwrap.wrap(text, options.max_width, break_long_words=False, break_on_hyphens=False)
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")

@@ -6,6 +6,7 @@ comparison.table(); comparison.as_dict(); comparison.draw()
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,27 +17,26 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from netfold.errors import DataError
+from netfold.errors import DataError, names_hint
+from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     AS_GIVEN,
-    BY,
-    Baseline,
+    GROUPS_MAX,
+    Entry,
     Group,
+    answered_in,
     answers,
-    baseline_of,
     check_sort,
+    details,
+    groups_in,
     groups_of,
     legend,
-    name_of,
-    notes_on,
     order_key,
     rank,
-    require_comparable,
-    sentence,
-    short,
     times_baseline,
 )
+from netfold.sim.report.causes import sentence, short
 from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
 from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
@@ -59,7 +59,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
     `more_notes` are of `run.json`.
     """
     variants = summary["variants"]
-    groups = groups_of(variants, summary.get("baseline"))
+    groups, answered = groups_in(summary), answered_in(summary)
     times = times_baseline(groups)
     left_out = set()
     if not any(group.has_skew for group in groups):
@@ -93,7 +93,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
     notes = [
         *_without_compute(variants),
         "; ".join(column.note for column in columns if column.note),
-        *answers(groups),
+        *(line for group in answered[:GROUPS_MAX] for line in details(group)),
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
@@ -103,7 +103,8 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_injected(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
-    return FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, columns=columns)
+    heading = f"{summary['scenario']}, seed {summary['seed']}"
+    return FittingTable(heading, notes, columns=columns, above=answers(answered))
 
 
 def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
@@ -331,7 +332,7 @@ class Comparison(VerbResult):
         ]
         if coming:
             coming.insert(0, JOBS_LEGEND)
-        by = [f"ranked by {what}" for what in dict.fromkeys(BY[group.by] for group in self.groups)]
+        by = [f"ranked by {what}" for what in dict.fromkeys(group.question.by for group in self.groups)]
         return [
             _LEGEND,
             *(by if self.sort == AS_GIVEN else ()),
@@ -415,7 +416,7 @@ def _undivided(rows: Sequence[VariantRow], run: str) -> list[str]:
 
 def _ranked(rows: list[VariantRow], sort: str, groups: Sequence[Group]) -> list[VariantRow]:
     """The rows in their order, with their ranks: by group, and there by the metric."""
-    by = {group.label: group.by for group in groups}
+    by = {group.label: group.question.metric for group in groups}
     keys = [order_key(sort if sort != AS_GIVEN else by[row.group])(row.verdict, row.metrics) for row in rows]
     order = sorted(range(len(rows)), key=lambda index: (rows[index].group, keys[index]))
     ranked = {}
@@ -424,3 +425,174 @@ def _ranked(rows: list[VariantRow], sort: str, groups: Sequence[Group]) -> list[
         is_ranked = keys[index][:2] == (False, False)
         ranked[index] = replace(rows[index], rank=rank(keys[index][2], alike) if is_ranked else None)
     return [ranked[index] for index in (range(len(rows)) if sort == AS_GIVEN else order)]
+
+
+# The baseline of a comparison, and what makes runs less comparable with it.
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A run; with `variant`, that variant of it for all of its group."""
+
+    run: RunFolder
+    variant: str = ""
+    is_only: bool = False  # there is no other run
+
+    @property
+    def name(self) -> str:
+        return f"{name_of(self.run)} {self.variant}".rstrip()
+
+    def against(self, variant: Entry, group: Group) -> Entry | None:
+        # The variant to divide by: the wanted one; if none is wanted, that of the same name; or else the
+        # group's baseline in this run.
+        mine = [
+            member
+            for member in self.run.summary["variants"]
+            if any(member is other for other in group.members)
+        ]
+        wanted = self.variant or ("" if self.is_only else variant["name"])
+        same = next((member for member in mine if member["name"] == wanted), None)
+        named = self.run.summary.get("baseline")
+        return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
+
+
+def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
+    """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
+
+    Of a single run it is the baseline of each group, by default.
+
+    Raises
+    ------
+    DataError
+        There is no such folder, number or variant.
+    """
+    only = Baseline(loaded[0], is_only=len(loaded) == 1)
+    if given is None:
+        return only
+    text = str(given)
+    if not given.exists():
+        for run in loaded:
+            if text in _variants(run):
+                return Baseline(run, text)
+        if text.isdecimal():
+            return replace(only, run=_numbered(text, loaded))
+    if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
+        names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
+        raise DataError(
+            f"--baseline {text}: there is no run folder and no variant of this name",
+            names_hint(text, names, "variants"),
+        )
+    run = load(given)
+    return only if run.path == loaded[0].path else Baseline(run)
+
+
+def _variants(run: RunFolder) -> list[str]:
+    return [variant["name"] for variant in run.summary["variants"]]
+
+
+def _numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
+    """The run with this number in the table."""
+    if len(text) > 9 or not 1 <= int(text) <= len(loaded):
+        raise DataError(
+            f"--baseline {text}: there is no run of this number",
+            f"give 1{f' to {len(loaded)}' if len(loaded) > 1 else ''}, or a run folder",
+        )
+    return loaded[int(text) - 1]
+
+
+def name_of(run: RunFolder) -> str:
+    return run.label or f"{run.summary['scenario']}/{run.path.name}"
+
+
+def require_comparable(runs: Sequence[RunFolder], base: RunFolder) -> None:
+    """Require that all runs computed with the same instructions, where that is known.
+
+    Raises
+    ------
+    DataError
+        One has not.
+    """
+    right = recorded(base.circumstances)
+    for run in runs:
+        instruction_set = recorded(run.circumstances)
+        if instruction_set is not None and right is not None and instruction_set.isa != right.isa:
+            raise DataError(
+                f"cannot compare {name_of(run)}, computed with {instruction_set.isa}, "
+                f"with {name_of(base)}, computed with {right.isa}",
+                "their results differ by the processor: run both on one processor, and without --native",
+            )
+
+
+def notes_on(run: RunFolder, base: Baseline) -> list[str]:
+    """Differences from the baseline's circumstances, and reasons not to rely on the results."""
+    mine, theirs = _circumstances(run), _circumstances(base.run)
+    notes = [
+        f"{name_of(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
+        for what in mine
+        if mine[what] != theirs[what]
+    ]
+    if mine["scenario"] != theirs["scenario"]:
+        notes = [
+            f"{name_of(run)}: another scenario; variants that the baseline lacks are compared with its own "
+            "baseline, if that has an equal workload"
+        ]
+    else:
+        notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
+    notes += _other_workers(run, base)
+    notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
+    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
+        notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
+    kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
+    if set(kinds.values()) - {*GOOD, "stalled"}:
+        notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")
+    for outcome, meaning in (
+        ("stalled", "stalled, the numbers are those of the finished steps"),
+        ("approximate", "approximate, some elements are estimates without an error bound"),
+    ):
+        names = ", ".join(f"'{name}'" for name, verdict in kinds.items() if verdict == outcome)
+        notes += [f"{name_of(run)}: {names} {meaning}"] if names else []
+    return notes
+
+
+def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
+    """One note for every named file whose content differs in the baseline."""
+    mine, theirs = (
+        {file["path"]: file["sha256"] for file in both.summary.get("inputs", ())} for both in (run, base)
+    )
+    return [
+        f"{name_of(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
+        for path in mine
+        if mine[path] != theirs.get(path, mine[path])
+    ]
+
+
+def _unmatched(run: RunFolder, base: RunFolder) -> list[str]:
+    """One note on all variants that the baseline lacks."""
+    names = [variant["name"] for variant in base.summary["variants"]]
+    missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
+    if not missing:
+        return []
+    what = f"variant{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    return [f"{name_of(run)}: the baseline has no {what}, compared with its own baseline"]
+
+
+def _other_workers(run: RunFolder, base: Baseline) -> list[str]:
+    """One note on all variants that have other workers than the baseline's of the same name."""
+    theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
+    differing = [
+        f"'{name}' has {mine}, '{name}' of the baseline {theirs[name]}"
+        for entry in run.summary["variants"]
+        if (mine := entry["metrics"]["workers"]) != theirs.get(name := entry["name"], mine)
+    ]
+    return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
+
+
+def _circumstances(run: RunFolder) -> dict[str, str]:
+    """Properties that two runs must share for their ratios to mean something, by their names in a note."""
+    return {
+        "scenario": run.summary["scenario"],
+        "seed": str(run.summary["seed"]),
+        "scenario file with sha256": hashlib.sha256(run.scenario_text).hexdigest()[:12],
+        "--set": ", ".join(run.summary["sets"]) or "nothing",
+        "netfold version": run.circumstances["version"],
+    }

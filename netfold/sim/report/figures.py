@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import groups_of, order_key, times_baseline
+from netfold.sim.report.answer import groups_in, order_key, times_baseline
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
 from netfold.sim.report.words import fairness, shown
@@ -628,7 +628,7 @@ def throughput(run: RunFolder) -> Figure:
     """Bars: dense gradient elements aggregated per second, with published rates and bounds beside them."""
     variants = run.summary["variants"]
     rates = [variant["metrics"]["aggregation_elements_per_s"] or 0.0 for variant in variants]
-    groups = groups_of(variants, run.summary.get("baseline"))
+    groups = groups_in(run.summary)
     times = times_baseline(groups)
     baselines = [group.baseline["name"] for group in groups if group.baseline is not None]
     references = [entry for variant in variants for entry in variant["references"]]
@@ -679,7 +679,7 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
 
 def bound_times(run: RunFolder) -> Figure | None:
     """Bars: aggregation time by what takes it, by group, the fastest first; None if it is not recorded."""
-    groups = groups_of(run.summary["variants"], run.summary.get("baseline"))
+    groups = groups_in(run.summary)
     times, key = times_baseline(groups), order_key("aggregation")
     ranked = [
         variant

@@ -15,7 +15,16 @@ from netfold.errors import DataError
 from netfold.sim import files
 from netfold.sim.processor import note_of
 from netfold.sim.report import words
-from netfold.sim.report.answer import answers, groups_of, legend, sentence, times_baseline
+from netfold.sim.report.answer import (
+    GROUPS_MAX,
+    answered_in,
+    answers,
+    details,
+    groups_in,
+    legend,
+    times_baseline,
+)
+from netfold.sim.report.causes import sentence
 from netfold.sim.report.columns import TableColumn, metric_columns
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
@@ -114,7 +123,7 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
     environment.globals["words"] = words
     template = environment.from_string(Path(__file__).with_name("template.html").read_text("utf-8"))
     variants = run.summary["variants"]
-    groups = groups_of(variants, run.summary.get("baseline"))
+    groups = groups_in(run.summary)
     metrics, times = [variant["metrics"] for variant in variants], times_baseline(groups)
     left_out = () if any(group.has_skew for group in groups) else ("since_last_rank_us",)
     baseline = TableColumn("× baseline", [times[variant["name"]] for variant in variants])
@@ -133,7 +142,8 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
         notes=_notes(run),
         notes_max=NOTES_MAX,
         divided=legend(groups),
-        answers=answers(groups),
+        answers=answers(answered_in(run.summary)),
+        details=[line for group in answered_in(run.summary)[:GROUPS_MAX] for line in details(group)],
         speed=speed,
         sums=sums,
         shown={column.name for column in (*speed, *sums)},

@@ -116,6 +116,14 @@ _SLOT = form(
 )
 _MESSAGE = form(source=str, target=str, age_ps=Count, why=str, advice=str)
 _DIAGNOSIS = form(slots=[_SLOT], slots_count=Count, messages=[_MESSAGE], messages_count=Count, idle=[str])
+_SCORE = form(steps=Count, time_us=Number, score=Finite)
+_ANSWER = form(
+    **dict.fromkeys(("group", "question", "text"), str),
+    **{key: [str] for key in ("winners", "next", "details")},
+    **dict.fromkeys(("value", "next_value", "times_baseline"), Finite | None),
+    baseline=str | None,
+    has_learned=bool,
+)
 _VARIANT = form(
     name=str,
     verdict=Verdict,
@@ -132,10 +140,15 @@ _VARIANT = form(
     trace=(str, ""),  # the traceback of a codec that raised
     stay=(_STAY | None, None),  # left out: the job is not one that comes and goes
     fusion=(_FUSION, {}),  # left out: nobody asked
+    axes=(dict[str, str], {}),  # left out: variants are no grid
+    scores=([_SCORE], []),  # left out: nothing is tested
+    chance=(Finite | None, None),
 )
 _SUMMARY = form(
     scenario=str,
     baseline=(str | None, None),  # the variant that the scenario names
+    question=(str | None, None),  # what the scenario asks
+    answer=([_ANSWER], []),
     description=(str, ""),
     chosen=([str], []),
     unfinished=([str], []),  # variants that were not run to their end

@@ -80,6 +80,7 @@ class VariantFacts:
     reordering: tuple[int, int] | None = None
     """Packets that later ones overtook, and those sent again in vain."""
     target: float | None = None  # score on held-out data that it is to reach
+    chance: float | None = None  # score of a model that guesses, if that is known
     is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
     replays_times: bool = False  # its ranks compute as long as those of a recording
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from netfold.errors import InvariantError
 from netfold.sim.results.metrics import Measured, VariantFacts, metrics_of
 from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.stays import Stay, overview
+from netfold.units import PS_PER_US
 
 # Verdicts: "pass", "approximate: N entries", "stalled" or "fail", from good to bad.
 #
@@ -126,6 +128,8 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "is_uncompressed": fact.is_uncompressed,
         "replays_times": fact.replays_times,
     }
+    if scores := scores_of(own.steps):
+        entry |= {"scores": scores, "chance": fact.chance}
     if metrics["compute_time_us"] == 0:
         entry["compute"] = NO_COMPUTE
     if fact.stay is not None:
@@ -135,6 +139,19 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
     if fact.diagnosis is not None:
         entry["diagnosis"] = dict(fact.diagnosis)
     return entry | {"trace": fact.trace} if fact.trace else entry
+
+
+def scores_of(steps: Sequence[StepRecord]) -> list[dict[str, Any]]:
+    """Every test with a finite score: steps and time from the start of the first step, and the score."""
+    return [
+        {
+            "steps": done,
+            "time_us": (step.end_ps - steps[0].start_ps) / PS_PER_US,
+            "score": step.test_score,
+        }
+        for done, step in enumerate(steps, start=1)
+        if step.test_score is not None and math.isfinite(step.test_score)
+    ]
 
 
 def _require_known_variants(

@@ -21,6 +21,7 @@ from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.sweep_keys import axes_of
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.recording import ChakraTrace, Trace
@@ -184,31 +185,34 @@ _WORKLOAD = ("model", "elements", "density", "steps")
 
 
 def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """A run's summary with the scenario's description and baseline, and with `chosen`.
+    """A run's summary with the scenario's description, baseline and question, its answer, and `chosen`.
 
-    Every variant gets its `setup` and its `ranking`. `chosen` are the variants that `--variant` named, none
-    where all were to run.
+    Every variant gets its `setup`, its `ranking`, and in a grid its `axes`. `chosen` are the variants that
+    `--variant` named, none where all were to run.
 
     A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `hosts` and `overlap` (if they
     are not the default), `codec`, `collective` and `faults` (a list), each with what differs from its default
     and a few keys that are always shown; `timeout` and `switch` of the collective are those of the resolved
     scenario.
     """
-    from netfold.sim.report.answer import with_ranking  # late: validating a sweep need not read it
+    from netfold.sim.report.answer import with_answer  # late: validating a sweep need not read it
 
     settings = setups(plan)
+    axes = axes_of(plan.scenario.document)
     variants = [
         _with_compute(entry | {"setup": _as_run(settings[entry["name"]], entry.get("stay"))})
+        | ({"axes": axes[name]} if (name := entry["name"].partition("/")[0]) in axes else {})
         for entry in summary["variants"]
     ]
     chosen = [variant.name for variant in plan.variants]
-    baseline = plan.scenario.baseline
     shown = {
         "description": plan.scenario.description,
-        "baseline": baseline,
-        "variants": with_ranking(variants, baseline),
+        "baseline": plan.scenario.baseline,
+        "question": plan.scenario.question,
+        "variants": variants,
+        "chosen": chosen if len(chosen) < len(plan.scenario.variants) else [],
     }
-    return {**summary, **shown, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
+    return with_answer({**summary, **shown})
 
 
 def _with_compute(entry: dict[str, Any]) -> dict[str, Any]:

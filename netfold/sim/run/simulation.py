@@ -272,6 +272,7 @@ class Simulation:
         again = collective.retransmitted_packets()
         lost = sum(link.lost_packets + link.dropped_packets for link in links)
         reordering = self._reordering(job)
+        training = job.workload if isinstance(job.workload, TrainingSpec) else None
         return VariantFacts(
             workers=len(job.hosts),
             packets_sent=sent,
@@ -295,7 +296,8 @@ class Simulation:
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,
-            target=job.workload.recipe.target if isinstance(job.workload, TrainingSpec) else None,
+            target=training.recipe.target if training else None,
+            chance=training.model.facts.chance if training else None,
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),

@@ -150,6 +150,7 @@ class Scenario:
     description: str
     seed: int
     baseline: str | None  # the name of a variant
+    question: str | None
     profiles: Mapping[str, Profile]  # its custom profiles, by name
     variants: tuple[Variant, ...]
     file: str
@@ -227,7 +228,7 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
     if mistakes.found or header is None:
         raise as_one_error(without_consequences(mistakes.found))
     scenario = Scenario(
-        *(header.name, header.description, header.seed, header.baseline),
+        *(header.name, header.description, header.seed, header.baseline, header.question),
         profiles,
         variants,
         given.file,
@@ -238,8 +239,38 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
         sweep,
         given,
     )
+    _require_answer(scenario)
     check_code(scenario)
     return scenario
+
+
+def _require_answer(scenario: Scenario) -> None:
+    """Require that some variant has what the scenario's question is about."""
+    sections = [job for variant in scenario.variants for job in variant.jobs or (variant,)]
+    tests = [getattr(job.workload, "evaluate", None) for job in sections]
+    known = {
+        "time_to_target": (
+            any(test is not None and test.target is not None for test in tests),
+            ("no variant has a target", "give workload.evaluate a target, or ask for step_time"),
+        ),
+        "score_at_time": (
+            any(test is not None for test in tests),
+            (
+                "no variant is tested on held-out data",
+                "give a training workload.evaluate, or ask for step_time",
+            ),
+        ),
+        "makespan": (
+            any(
+                variant.admission == "fifo" or any(job.is_template for job in variant.jobs)
+                for variant in scenario.variants
+            ),
+            ("no variant has jobs that come and go", "give jobs arrivals, or ask for step_time"),
+        ),
+    }
+    has_answer, why = known.get(scenario.question or "", (True, ()))
+    if not has_answer:
+        raise scenario.error("question", *why)
 
 
 def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[Change]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -313,6 +314,16 @@ def _combined(variant: Node, key: str, name: str, value: Node) -> Node:
     whole = f"{before}-{name}" if before else name
     named = with_child(variant, "name", replace(value, value=whole))
     return with_child(replace(named, line=value.line, path=f"variants.{whole}"), key, value)
+
+
+def axes_of(document: Node) -> dict[str, dict[str, str]]:
+    """The values of each variant of a grid, by key; empty if the variants are no grid."""
+    variants = document.children.get("variants")
+    if variants is None or not isinstance(variants.value, Mapping):
+        return {}
+    keys = list(variants.children)
+    combined = product(*(named.children for named in variants.children.values()))
+    return {"-".join(names): dict(zip(keys, names, strict=True)) for names in combined}
 
 
 def require_baseline(

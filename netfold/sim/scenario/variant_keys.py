@@ -247,6 +247,10 @@ class Variant(Settings):
     """Name in tables and figures: lower-case letters, digits, '-' and '_'."""
 
 
+QuestionName = Literal["time_to_target", "step_time", "throughput", "makespan", "score_at_time"]
+"""What a run can be asked; `report/answer.py` answers it."""
+
+
 class Header(Section):
     """The keys that all variants share."""
 
@@ -266,5 +270,10 @@ class Header(Section):
     baseline: str | None = None
     """Variant that variants of equal workload are compared with; by default the slowest uncompressed one
     whose hosts add the gradients, else the slowest."""
+    question: QuestionName | None = None
+    """What the variants are ranked by, and what the answer of a run is about: time_to_target, step_time,
+    throughput (elements summed per second), makespan (of jobs that come and go), or score_at_time (what has
+    been learned when the first variant ends). By default it follows from what the variants have: jobs that
+    come and go, a target, tests on held-out data; else the time of a step."""
     profiles: tuple[SwitchProfile, ...] = ()
     """Custom switch profiles, each a mapping or the path of a YAML file with one."""

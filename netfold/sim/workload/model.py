@@ -86,6 +86,7 @@ class Facts(Section):
     meaning: str
     source: str  # the paper or the code that has its layers and sizes
     metric: str  # what tests on held-out data measure
+    chance: float | None = None  # the score of guessing, if it is known
     data: tuple[Data, ...] = ()  # the first is the default
     densities: tuple[Density, ...] = ()  # known ones
     options: Mapping[str, Option] = {}

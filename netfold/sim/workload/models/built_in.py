@@ -26,6 +26,7 @@ class BuiltIn(Model):
     source: ClassVar[str]
     data: ClassVar[tuple[Data, ...]]
     metric: ClassVar[str]
+    chance: ClassVar[float | None] = None
     densities: ClassVar[tuple[Density, ...]] = ()
     sample_bytes: ClassVar[int] = 0
 
@@ -55,6 +56,7 @@ class BuiltIn(Model):
             meaning=(type(self).__doc__ or "").strip(),
             source=self.source,
             metric=self.metric,
+            chance=self.chance,
             data=self.data,
             densities=self.densities,
             options={

@@ -72,6 +72,7 @@ class ImageModel(BuiltIn):
     channels: ClassVar[int]
     side: ClassVar[int]  # pixels
     metric: ClassVar[str] = "accuracy"
+    chance: ClassVar[float] = 0.1  # all of the data sets have ten classes
 
     def make(self, settings: TaskSettings) -> Parts:
         """Which class is shown?"""

@@ -52,6 +52,7 @@ class Ncf(BuiltIn):
         Density(131_072, 0.136, 0.514, {"expand": (587, 254)}),
     )
     metric: ClassVar[str] = "HR@10"
+    chance: ClassVar[float] = 0.1  # ten of a hundred films
 
     @property
     def users(self) -> int:

@@ -1,0 +1,371 @@
+"""What a run is asked, and the sentence that answers it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import netfold
+from netfold.errors import ScenarioError
+from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, with_answer
+from netfold.sim.report.words import digits
+from netfold.sim.scenario.variant_keys import QuestionName
+from tests.sim.report.test_answer import entry, reaching
+
+SENTENCES: Mapping[str, Sequence[str]] = yaml.safe_load(
+    Path(__file__).with_name("first_sentences.yaml").read_text("utf-8")
+)
+
+
+def scored(name: str, *scores: float, time_us: float = 10.0, **more: Any) -> dict[str, Any]:
+    """A variant that is tested after every step, and ends with its last test."""
+    tests = [
+        {"steps": step, "time_us": step * time_us, "score": score}
+        for step, score in enumerate(scores, start=1)
+    ]
+    metric = {"test_metric": more.pop("metric", "accuracy"), "test_score": scores[-1]}
+    return entry(name, time_us, scores=tests, **metric, **more)
+
+
+def only(variants: Sequence[dict[str, Any]], asked: str | None = None) -> str:
+    (text,) = answers(groups_of(variants, asked=asked))
+    return text
+
+
+def test_every_question_of_a_scenario_has_words() -> None:
+    assert tuple(QUESTIONS) == get_args(QuestionName)
+
+
+def test_scores_are_those_at_the_time_when_the_first_variant_ends() -> None:
+    """quick ends after 30 µs; slow has had one test by then, and its later ones do not count."""
+    quick = scored("quick", 0.2, 0.5, 0.6)
+    slow = scored("slow", 0.7, 0.9, 0.95, time_us=20.0, plain=True)
+
+    assert only([quick, slow]) == (
+        "slow has the best accuracy after 30.0 µs, when quick ends: 70.0 %; "
+        "next is quick, 10.0 points below slow"
+    )
+    assert only([scored("quick", 0.2, 0.5, 0.75), slow]) == (
+        "quick has the best accuracy after 30.0 µs, when quick ends: 75.0 %, 5.00 points above slow (70.0 %)"
+    )
+
+
+def test_of_perplexity_less_is_better() -> None:
+    variants = [
+        scored("a", 90.0, 60.0, metric="perplexity"),
+        scored("b", 80.0, 50.0, metric="perplexity"),
+        scored("c", 99.0, 75.0, metric="perplexity", plain=True),
+    ]
+
+    assert only(variants) == (
+        "b has the best perplexity after 20.0 µs, when a ends: 50.0, 25.0 below c (75.0); "
+        "next is a, 10.0 above b"
+    )
+
+
+@pytest.mark.parametrize(("score", "is_ranked"), [(0.13, False), (0.131, True)])
+def test_what_has_not_been_learned_is_not_ranked(score: float, is_ranked: bool) -> None:
+    """Guessing gives 10 %; three points more are not learned."""
+    variants = [scored("a", 0.1, score, chance=0.1), scored("b", 0.1, 0.1, chance=0.1)]
+
+    told = "no variant has learned: every accuracy is within three points of guessing (10.0 %)"
+    assert (only(variants) != told) == is_ranked
+    ranks = [variant["ranking"]["rank"] for variant in with_answer({"variants": variants})["variants"]]
+    assert (ranks != [None, None]) == is_ranked
+
+
+def test_one_variant_is_told_without_a_comparison() -> None:
+    assert only([entry("a", 4.0)]) == "a takes 4.00 µs a step"
+    assert only([reaching("a", 4.0, 80.0)]) == "a reaches an accuracy of 90.0 % after 80.0 µs"
+    assert only([scored("a", 0.5, 0.6)]) == "a ends after 20.0 µs with an accuracy of 60.0 %"
+
+
+def test_a_scenario_can_ask_something_else() -> None:
+    variants = [
+        reaching("a", 4.0, 80.0, aggregation_elements_per_s=1e9),
+        reaching("b", 2.0, 90.0, aggregation_elements_per_s=2.5e9, plain=True),
+    ]
+
+    assert only(variants).startswith("a reaches an accuracy of 90.0 % first: after 80.0 µs")
+    assert only(variants, "step_time").startswith("b has the shortest step: 2.00 µs")
+    assert only(variants, "throughput") == (
+        "b sums the most elements a second: 2.50 G; next is a, 60.0 % less"
+    )
+    plain_a = [variants[0] | {"is_uncompressed": True}, variants[1] | {"is_uncompressed": False}]
+    assert only(plain_a, "throughput") == (
+        "b sums the most elements a second: 2.50 G, 2.50 × as much as a (1.00 G)"
+    )
+
+
+def test_jobs_that_come_and_go_are_asked_when_all_are_done() -> None:
+    jobs = [entry(f"{name}/{job}", 1.0, stays=True) for name in ("wait", "share") for job in ("x", "y")]
+    overviews = [
+        {"variant": name, "jobs": 2, "makespan_us": makespan_us}
+        for name, makespan_us in (("wait", 300.0), ("share", 120.0))
+    ]
+
+    assert answers(answered_in({"variants": jobs, "jobs": overviews})) == [
+        "share finishes all 2 jobs first: after 120 µs, 2.50 × as fast as wait (300 µs)"
+    ]
+    unfinished = [overviews[0], overviews[1] | {"makespan_us": None}]
+    assert answers(answered_in({"variants": jobs, "jobs": unfinished})) == [
+        "wait finishes all 2 jobs first: after 300 µs"
+    ]
+
+
+def grid(times: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
+    """A grid of networks and collectives."""
+    return [
+        entry("-".join(names), time_us, axes=dict(zip(("topology", "collective"), names, strict=True)))
+        for names, time_us in times.items()
+    ]
+
+
+def test_a_grid_says_what_is_best_where() -> None:
+    times = {("star", "ring"): 60.0, ("star", "tree"): 20.0, ("mesh", "ring"): 50.0, ("mesh", "tree"): 30.0}
+    best = "; fastest collective by topology: "
+
+    assert only(grid(times)) == (
+        "star-tree has the shortest step: 20.0 µs, 3.00 × as fast as star-ring (60.0 µs); next is mesh-tree, "
+        f"50.0 % slower{best}tree for each (1.67 to 3.00 ×)"
+    )
+    assert only(grid(times | {("mesh", "tree"): 60.0})).endswith(
+        f"{best}tree for star (3.00 ×), ring for mesh (1.20 ×)"
+    )
+    assert only(grid(times | {("mesh", "tree"): 50.0})).endswith(
+        f"{best}tree for star (3.00 ×), ring or tree for mesh"
+    )
+
+
+NAMES = st.text("abcdefgh", min_size=1, max_size=4)
+
+
+@given(
+    times=st.lists(st.floats(1.0, 1e6), min_size=1, max_size=7),
+    models=st.lists(st.sampled_from(["mlp", "ncf"]), min_size=7, max_size=7),
+    batches=st.lists(st.sampled_from([8, 64]), min_size=7, max_size=7),
+    jobs=st.lists(st.sampled_from(["", "/x", "/y"]), min_size=7, max_size=7),
+    asked=st.sampled_from([None, "step_time"]),
+)
+def test_no_ratio_is_between_unlike_workloads(
+    times: list[float], models: list[str], batches: list[int], jobs: list[str], asked: str | None
+) -> None:
+    """Every ratio that is said or recorded is of two variants with one workload and one job, and is right."""
+    variants = [
+        entry(f"v{index}{jobs[index]}", time_us, {"model": models[index], "batch": batches[index]})
+        for index, time_us in enumerate(times)
+    ]
+    like = {one["name"]: (one["setup"]["workload"], one["name"].partition("/")[2]) for one in variants}
+    time_of = {one["name"]: one["metrics"]["iteration_time_us"] for one in variants}
+    summary = with_answer({"variants": variants, "question": asked})
+
+    for one in summary["variants"]:
+        base = one["ranking"]["baseline"]
+        assert like[base] == like[one["name"]]
+        assert one["ranking"]["times_baseline"] == time_of[base] / time_of[one["name"]]
+    for group in summary["answer"]:
+        names = {*group["winners"], *group["next"], group["baseline"]}
+        assert len({str(like[name]) for name in names}) == 1
+        for ratio, base in re.findall(r"([\d.]+) × as fast as (\S+) \(", group["text"]):
+            name = base if base in time_of else f"{base}/{group['group']}"
+            assert ratio == digits(time_of[name] / min(time_of[winner] for winner in group["winners"]))
+
+
+@given(st.permutations(range(4)), st.lists(NAMES, min_size=4, max_size=4, unique=True))
+def test_other_names_and_another_order_change_the_names_alone(order: Sequence[int], names: list[str]) -> None:
+    """Not what is compared, nor a number."""
+    given_names, times = ("one", "two", "three", "four"), (40.0, 10.0, 30.0, 20.0)
+    text = only([entry(name, time_us) for name, time_us in zip(given_names, times, strict=True)])
+    renamed = only([entry(f"{names[index]}-", times[index]) for index in order])
+
+    for name, new in zip(given_names, names, strict=True):
+        text = re.sub(rf"\b{name}\b", f"{new}-", text)
+    assert renamed == text
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("time_to_target", "no variant has a target"),
+        ("score_at_time", "no variant is tested on held-out data"),
+        ("makespan", "no variant has jobs that come and go"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused(question: str, told: str, tmp_path: Path) -> None:
+    scenario = {
+        "name": "asked",
+        "question": question,
+        "topology": {"kind": "star", "hosts": 2},
+        "workers": 2,
+        "workload": {"kind": "synthetic", "elements": 8},
+        "codec": {"kind": "none"},
+        "collective": {"kind": "ring"},
+        "variants": [{"name": "a"}],
+    }
+    with pytest.raises(ScenarioError, match=rf"question: .*{told}"):
+        netfold.validate(scenario)
+
+
+TIES = {
+    "has the shortest step": "tie for the shortest step",
+    "finishes all 11 jobs first": "tie to finish all 11 jobs first",
+}
+"""How a sentence goes on if several variants are first."""
+
+
+def listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def places(values: Mapping[str, float], *, more_is_better: bool = False) -> list[list[str]]:
+    """Names by their values, best first; those that show the same three digits together."""
+    ordered = sorted(values, key=lambda name: (-values[name] if more_is_better else values[name], name))
+    return [list(names) for _, names in itertools.groupby(ordered, key=lambda name: f"{values[name]:.3g}")]
+
+
+def fill(template: str, values: Mapping[str, float], baseline: str | None, **more: str) -> str:
+    """A sentence about times: of each variant, those of the first, the next and the baseline."""
+    first, following, *_ = places(values)
+    best, behind = values[first[0]], values[following[0]] / values[first[0]]
+    text = template
+    for alone, together in TIES.items():
+        text = text.replace(alone, together) if len(first) > 1 else text
+    if len(following) > 1:
+        text = text.replace("next is", "next are")
+    if baseline is not None:
+        more |= {"gain": f"{digits(values[baseline] / best)} ×", "baseline_time": time(values[baseline])}
+        more |= {"slowest": baseline, "slowest_uncompressed": baseline}
+    text = text.replace(
+        "{behind} slower", f"{digits(behind)} × as long" if behind >= 2 else "{behind} % slower"
+    )
+    return text.format(
+        winner=listed(first),
+        time=time(best),
+        next=listed(following),
+        behind=digits(100 * (behind - 1)),
+        **more,
+    )
+
+
+def step_times(run: netfold.Run) -> dict[str, float]:
+    """Microseconds of a step of each variant, from the table of steps."""
+    means = run.steps.group_by("variant").agg(
+        ((pl.col("end_ps") - pl.col("start_ps")).mean() / 1e6).alias("us")
+    )
+    return dict(means.iter_rows())
+
+
+def best_of_each(times: Mapping[str, float]) -> str:
+    """Of variants network-collective; a network's slowest is what its collectives are compared with."""
+    run_of: dict[str, dict[str, float]] = {}
+    collectives = ("ring", "tree", "hierarchical", "in-network", "racks-first", "one-switch")
+    for name, value in times.items():
+        collective = next(ending for ending in collectives if name.endswith(f"-{ending}"))
+        run_of.setdefault(name.removesuffix(f"-{collective}"), {})[collective] = value
+    gains: dict[str, dict[str, float]] = {}
+    for network, row in run_of.items():
+        best = min(row, key=row.__getitem__)
+        gains.setdefault(best, {})[network] = max(row.values()) / row[best]
+    parts = []
+    for best, by_network in gains.items():
+        least, most = digits(min(by_network.values())), digits(max(by_network.values()))
+        where = "each" if len(by_network) == len(run_of) else listed(list(by_network))
+        parts.append(f"{best} for {where} ({f'{least} to ' if least != most else ''}{most} ×)")
+    return ", ".join(parts)
+
+
+def target_times(run: netfold.Run, job: str, target: float) -> dict[str, float]:
+    """Microseconds until a variant's job reached the target, of those that did."""
+    times = {}
+    for (name,), steps in run.steps.group_by(["variant"], maintain_order=True):
+        reached = steps.filter(pl.col("test_score") >= target)
+        if str(name).endswith(job) and len(reached):
+            times[str(name).removesuffix(job)] = (reached["end_ps"][0] - steps["start_ps"][0]) / 1e6
+    return times
+
+
+def makespans(run: netfold.Run) -> dict[str, float]:
+    """Microseconds from the first job's start, which does not wait, to the end of the last."""
+    variant = pl.col("variant").str.split("/").list.first()
+    spans = run.steps.group_by(variant).agg(
+        ((pl.col("end_ps").max() - pl.col("start_ps").min()) / 1e6).alias("us")
+    )
+    return dict(spans.iter_rows())
+
+
+def scores(run: netfold.Run, job: str) -> tuple[dict[str, float], float, str]:
+    """The score of each variant's job when the first of them ends, when that is, and which it is."""
+    tests: dict[str, list[tuple[float, float]]] = {}
+    for (name,), steps in run.steps.group_by(["variant"], maintain_order=True):
+        if str(name).endswith(job):
+            start_ps, rows = steps["start_ps"][0], steps.filter(pl.col("test_score").is_not_null())
+            tests[str(name).removesuffix(job)] = [
+                ((end_ps - start_ps) / 1e6, score)
+                for end_ps, score in rows.select("end_ps", "test_score").iter_rows()
+            ]
+    end_us, first = min((rows[-1][0], name) for name, rows in tests.items())
+    return {name: [s for us, s in rows if us <= end_us][-1] for name, rows in tests.items()}, end_us, first
+
+
+def expected(number: str, run: netfold.Run) -> list[str]:
+    """The sentences of a chapter, with what the tables of its run say."""
+    templates = SENTENCES[number]
+    match number:
+        case "01":
+            return [fill(templates[0], step_times(run), "ring-fp32")]
+        case "11" | "12":
+            times = step_times(run)
+            slowest = max(times, key=times.__getitem__)
+            return [fill(templates[0], times, slowest, best_of_each=best_of_each(times))]
+        case "16":
+            times = step_times(run)
+            plain = [name for name in times if not name.startswith("switchml")]
+            return [fill(templates[0], times, max(plain, key=times.__getitem__))]
+        case "15" | "17":
+            targets = {"/digits": 0.95, "/films": 0.45} if number == "15" else {"": 0.95}
+            lines = []
+            for template, (job, target) in zip(templates, targets.items(), strict=True):
+                times = target_times(run, job, target)
+                names = {str(name) for name in run.steps["variant"].unique() if str(name).endswith(job)}
+                missing = sorted({name.removesuffix(job) for name in names} - set(times))
+                ending = f"; {listed(missing)} {'does' if len(missing) == 1 else 'do'} not reach it"
+                lines.append(fill(template, times, "dense") + (ending if missing else ""))
+            return lines
+        case "18":
+            times = makespans(run)
+            return [fill(templates[0], times, max(times, key=times.__getitem__))]
+        case _:
+            lines = []
+            for template, job in zip(templates, ("/digits", "/films"), strict=True):
+                values, end_us, first = scores(run, job)
+                best, following, *_ = places(values, more_is_better=True)
+                score = values[best[0]]
+                lines.append(
+                    template.format(
+                        winner=listed(best),
+                        time=time(end_us),
+                        first=first,
+                        score=percent(score),
+                        points=digits(100 * (score - values["dense"])),
+                        baseline_score=percent(values["dense"]),
+                        next=listed(following),
+                        behind=digits(100 * (score - values[following[0]])),
+                    )
+                )
+            return lines
+
+
+@nightly
+@pytest.mark.parametrize("number", list(SENTENCES))
+def test_shipped_scenarios_begin_with_their_answers(number: str, tmp_path: Path) -> None:
+    (file,) = (ROOT / "scenarios").glob(f"{number}-*.yaml")
+    run = netfold.run(file, out=tmp_path)
+
+    assert [group["text"] for group in run.summary["answer"]] == expected(number, run)
