@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import polars as pl
 import pytest
 import yaml
 from hypothesis import given
@@ -15,8 +17,10 @@ from hypothesis import strategies as st
 import netfold
 from netfold.errors import ScenarioError
 from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, with_answer
-from netfold.sim.report.words import digits
+from netfold.sim.report.words import digits, percent, time
 from netfold.sim.scenario.variant_keys import QuestionName
+from tests import ROOT
+from tests.examples import nightly
 from tests.sim.report.test_answer import entry, reaching
 
 SENTENCES: Mapping[str, Sequence[str]] = yaml.safe_load(
