@@ -260,7 +260,7 @@ def fill(template: str, values: Mapping[str, float], baseline: str | None, **mor
 
 def step_times(run: netfold.Run) -> dict[str, float]:
     """Microseconds of a step of each variant, from the table of steps."""
-    means = run.steps.group_by("variant").agg(
+    means = run.steps.group_by("variant", maintain_order=True).agg(
         ((pl.col("end_ps") - pl.col("start_ps")).mean() / 1e6).alias("us")
     )
     return dict(means.iter_rows())
