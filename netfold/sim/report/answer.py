@@ -168,7 +168,7 @@ class Group:
         return tests[-1]["score"] if tests else None
 
     def pace(self, variant: Entry) -> float | None:
-        """The metric that ratios divide."""
+        """The metric of the question, of a sound variant."""
         return variant["metrics"].get(self.question.metric) if kind(variant["verdict"]) in GOOD else None
 
     @property
@@ -205,12 +205,13 @@ class Group:
         plain = [candidate for candidate in by_pace if candidate.get("is_uncompressed")]
         return next(reversed(plain or by_pace), None)
 
-    def times(self, variant: Entry) -> float | None:
-        """How many times as fast as the baseline."""
-        if self.baseline is None:
+    def times(self, variant: Entry, metric: str = "") -> float | None:
+        """How many times as fast as the baseline, by a metric; by default by that of the question."""
+        metric = metric or self.question.metric
+        if self.baseline is None or not {kind(self.baseline["verdict"]), kind(variant["verdict"])} <= {*GOOD}:
             return None
-        pair = self.pace(self.baseline), self.pace(variant)
-        return words.ratio(*(pair[::-1] if self.question is THROUGHPUT else pair))
+        base, value = self.baseline["metrics"].get(metric), variant["metrics"].get(metric)
+        return words.ratio(value, base) if metric == THROUGHPUT.metric else words.ratio(base, value)
 
     def rank(self, variant: Entry) -> int | None:
         """From 1; variants whose values are shown alike share it."""
@@ -329,9 +330,11 @@ def _answered(group: Group) -> dict[str, Any]:
     }
 
 
-def times_baseline(groups: Sequence[Group]) -> dict[str, str]:
+def times_baseline(groups: Sequence[Group], metric: str = "") -> dict[str, str]:
     return {
-        variant["name"]: words.times(group.times(variant)) for group in groups for variant in group.members
+        variant["name"]: words.times(group.times(variant, metric))
+        for group in groups
+        for variant in group.members
     }
 
 

@@ -66,6 +66,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         left_out.add("since_last_rank_us")
     if not any(variant["metrics"].get("compute_time_us") for variant in variants):
         left_out.add("iteration_time_us")
+    beside = "aggregation_elements_per_s" if "iteration_time_us" in left_out else "iteration_time_us"
     columns = [
         TableColumn(
             "variant", [Text(variant["name"]) for variant in variants]
@@ -75,7 +76,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
             [variant["metrics"] for variant in variants],
             left_out,
             {
-                "aggregation_elements_per_s": TableColumn(
+                beside: TableColumn(
                     "× baseline",
                     [times[variant["name"]] for variant in variants],
                     is_right=True,

@@ -629,7 +629,7 @@ def throughput(run: RunFolder) -> Figure:
     variants = run.summary["variants"]
     rates = [variant["metrics"]["aggregation_elements_per_s"] or 0.0 for variant in variants]
     groups = groups_in(run.summary)
-    times = times_baseline(groups)
+    times = times_baseline(groups, "aggregation_time_us")
     baselines = [group.baseline["name"] for group in groups if group.baseline is not None]
     references = [entry for variant in variants for entry in variant["references"]]
     factor, prefix = words.prefix(max([*rates, *(entry["elements_per_s"] for entry in references)]))
@@ -680,7 +680,7 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
 def bound_times(run: RunFolder) -> Figure | None:
     """Bars: aggregation time by what takes it, by group, the fastest first; None if it is not recorded."""
     groups = groups_in(run.summary)
-    times, key = times_baseline(groups), order_key("aggregation")
+    times, key = times_baseline(groups, "aggregation_time_us"), order_key("aggregation")
     ranked = [
         variant
         for group in groups

@@ -127,7 +127,7 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
     metrics, times = [variant["metrics"] for variant in variants], times_baseline(groups)
     left_out = () if any(group.has_skew for group in groups) else ("since_last_rank_us",)
     baseline = TableColumn("× baseline", [times[variant["name"]] for variant in variants])
-    speed = metric_columns(PAGE_SPEED, metrics, left_out, {"aggregation_elements_per_s": baseline})
+    speed = metric_columns(PAGE_SPEED, metrics, left_out, {"iteration_time_us": baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(

@@ -569,7 +569,7 @@ def test_steps_have_a_column_where_compute_takes_time() -> None:
     alone = replace(LOSSLESS, forward_us=0, backward_us=0)  # the network takes all of a step
     lines = terminal(200, summary(RING, alone))
 
-    assert headings(lines)[1:4] == ["aggregation", "iteration", "elements/s"]
+    assert headings(lines)[1:5] == ["aggregation", "iteration", "× baseline", "elements/s"]
     assert [row[1:3] for row in rows_of(lines)] == [["128 µs", "168 µs"], ["28.0 µs", "28.0 µs"]]
     assert "iteration" not in headings(terminal(200, summary(alone)))
 
