@@ -171,6 +171,18 @@ class Group:
         """The metric of the question, of a sound variant."""
         return variant["metrics"].get(self.question.metric) if kind(variant["verdict"]) in GOOD else None
 
+    def shown(self, value: float | None) -> str:
+        """A value in words."""
+        if self.question is SCORE_AT_TIME and value is not None:
+            return words.score(self.score_metric.name, value)
+        return words.scaled(value, "") if self.question is THROUGHPUT else words.time(value)
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """The keys of the grid that its variants are, in the order of the file; empty if they are none."""
+        keys = {tuple(key for key, _ in variant.get("axes", ())) for variant in self.members}
+        return keys.pop() if len(keys) == 1 else ()
+
     @property
     def chance(self) -> float | None:
         """The score of guessing, where all variants' models say it."""
@@ -380,7 +392,7 @@ def _outcome(group: Group) -> str:
         "time": words.time(group.first_to_end[0]),
         "first": group.first_to_end[1],
         "a_metric": _with_article(group.score_metric.name),
-        "value": _written(group, first[0]),
+        "value": group.shown(group.value(first[0])),
     }
     verb = question.wins if len(first) == 1 else question.ties
     if len(group.members) == 1:
@@ -451,16 +463,9 @@ def _with_article(metric: str) -> str:
     return f"{'an' if metric[:1] in 'aeiouAEIOUH' else 'a'} {metric}"  # "an HR@10"
 
 
-def _written(group: Group, variant: Entry) -> str:
-    value = group.value(variant)
-    if group.question is SCORE_AT_TIME and value is not None:
-        return words.score(group.score_metric.name, value)
-    return words.scaled(value, "") if group.question is THROUGHPUT else words.time(value)
-
-
 def _gain(group: Group, first: Entry, baseline: Entry) -> str:
     """How far the first is before the baseline."""
-    other = f"{group.name(baseline)} ({_written(group, baseline)})"
+    other = f"{group.name(baseline)} ({group.shown(group.value(baseline))})"
     if group.question is SCORE_AT_TIME:
         side = "above" if group.score_metric.more_is_better else "below"
         return f"{_apart(group, first, baseline)} {side} {other}"
@@ -491,26 +496,30 @@ def _apart(group: Group, one: Entry, other: Entry) -> str:
 
 def _best_of_each(group: Group) -> str:
     """Which value of a grid's last axis is best with each value of the others; empty if it is no grid."""
-    axes = [variant.get("axes") or {} for variant in group.members]
-    names = list(axes[0])
-    if len(names) < 2 or any(list(others) != names for others in axes):
+    if len(group.axes) < 2:
         return ""
-    *conditions, chosen = names
+    *conditions, chosen = group.axes
     rows: dict[str, list[Entry]] = {}
     for variant in group.members:
-        rows.setdefault("-".join(variant["axes"][name] for name in conditions), []).append(variant)
+        rows.setdefault(place(variant)[0], []).append(variant)
     wins: dict[
         str, dict[str, float | None]
     ] = {}  # how many times as fast as the row's baseline, by condition
     for condition, members in rows.items():
         row = Group("", tuple(members), None, group.question.name)
         if first := _first(row):
-            best = " or ".join(variant["axes"][chosen] for variant in first)
+            best = " or ".join(place(variant)[1] for variant in first)
             wins.setdefault(best, {})[condition] = row.times(first[0])
     told = [f"{best} for {_where(list(won), len(rows))}{_gains(won)}" for best, won in wins.items()]
     superlative = "best" if group.question is SCORE_AT_TIME else "fastest"
     of_what = f"; {superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
     return of_what if told else ""
+
+
+def place(variant: Entry) -> tuple[str, str]:
+    """Where a variant is in a grid: its values of all keys but the last, and that of the last."""
+    *conditions, (_, chosen) = variant["axes"]
+    return "-".join(value for _, value in conditions), chosen
 
 
 def _where(conditions: Sequence[str], count: int) -> str:
@@ -536,24 +545,21 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def details(group: Group) -> list[str]:
+def details(group: Group) -> str:
     """What the first variant costs in quality, why it is first, and what holds it back."""
     first = next(iter(_first(group)), None)
     if first is None:
-        return []
-    baseline, lines = _other_baseline(group), []
+        return ""
+    baseline, parts = _other_baseline(group), [_quality(group, first)]
     if first["verdict"] != "pass":
-        lines.append(f"{first['name']}: {first['verdict']}")
-    quality = _quality(group, first)
-    if quality:
-        lines.append(f"{first['name']}: {quality}")
+        parts.insert(0, first["verdict"])
     if baseline is not None and group.question is STEP_TIME:
-        why = because(first.get("bounds", ()), baseline.get("bounds", ()), other_name=baseline["name"])
-        if why:
-            lines.append(f"{first['name']}: {why}")
-    if held := sentence(first.get("bounds", ())):
-        lines.append(f"{first['name']}: {held}")
-    return lines
+        parts.append(
+            because(first.get("bounds", ()), baseline.get("bounds", ()), other_name=group.name(baseline))
+        )
+    parts.append(sentence(first.get("bounds", ())))
+    told = "; ".join(part for part in parts if part)
+    return f"{first['name']}: {told}" if told else ""
 
 
 def _quality(group: Group, first: Entry) -> str:

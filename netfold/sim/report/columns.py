@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.sim.report import words
+from netfold.sim.report.answer import Group
 from netfold.sim.results.metrics import BY_NAME, Unit, Values
 
 _ANY_WIDTH = 100_000
@@ -99,6 +100,14 @@ def metric_columns(
         if beside and name in beside:
             columns.append(beside[name])
     return columns
+
+
+def left_out_of(groups: Sequence[Group], variants: Sequence[Values]) -> tuple[set[str], str]:
+    """Columns that would repeat another one, and the column beside which ratios stand."""
+    left_out = set() if any(group.has_skew for group in groups) else {"since_last_rank_us"}
+    if any(values.get("compute_time_us") for values in variants):
+        return left_out, "iteration_time_us"
+    return left_out | {"iteration_time_us"}, "aggregation_elements_per_s"
 
 
 class FittingTable(Table):

@@ -37,7 +37,7 @@ from netfold.sim.report.answer import (
     times_baseline,
 )
 from netfold.sim.report.causes import sentence, short
-from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
+from netfold.sim.report.columns import FittingTable, TableColumn, left_out_of, metric_columns
 from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
@@ -61,12 +61,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
     variants = summary["variants"]
     groups, answered = groups_in(summary), answered_in(summary)
     times = times_baseline(groups)
-    left_out = set()
-    if not any(group.has_skew for group in groups):
-        left_out.add("since_last_rank_us")
-    if not any(variant["metrics"].get("compute_time_us") for variant in variants):
-        left_out.add("iteration_time_us")
-    beside = "aggregation_elements_per_s" if "iteration_time_us" in left_out else "iteration_time_us"
+    left_out, beside = left_out_of(groups, [variant["metrics"] for variant in variants])
     columns = [
         TableColumn(
             "variant", [Text(variant["name"]) for variant in variants]
@@ -94,7 +89,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
     notes = [
         *_without_compute(variants),
         "; ".join(column.note for column in columns if column.note),
-        *(line for group in answered[:GROUPS_MAX] for line in details(group)),
+        *(text for group in answered[:GROUPS_MAX] if (text := details(group))),
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),

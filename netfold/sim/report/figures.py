@@ -21,6 +21,7 @@ from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import groups_in, order_key, times_baseline
+from netfold.sim.report.heat_map import heat_map
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
 from netfold.sim.report.words import fairness, shown
@@ -606,6 +607,7 @@ def figures(run: RunFolder) -> dict[str, bytes]:
     """SVG of each figure that has something to show, by file name, in reading order."""
     labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
     draw: dict[str, Callable[[RunFolder], Figure | None]] = {
+        "grid.svg": heat_map,
         "throughput.svg": throughput,
         "bounds.svg": bound_times,
         "breakdown.svg": partial(time_spent, labels=labels),

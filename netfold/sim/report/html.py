@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ from netfold.sim.report.answer import (
     times_baseline,
 )
 from netfold.sim.report.causes import sentence
-from netfold.sim.report.columns import TableColumn, metric_columns
+from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.words import fairness, setup, warnings
@@ -71,14 +72,36 @@ NOTES_MAX = 6  # different notes shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 BUCKETS_MAX = 12  # shown per variant
 
+TALL = 0.7  # height over width of a figure that is folded
+_KEY_FIGURES = {
+    "time_to_target": "training.svg",
+    "step_time": "bounds.svg",
+    "throughput": "throughput.svg",
+    "makespan": "jobs.svg",
+    "score_at_time": "training.svg",
+}
+"""The figure that shows the answer to a question."""
+_TITLES = {
+    "grid.svg": "grid",
+    "throughput.svg": "throughput",
+    "bounds.svg": "what the aggregation waits for",
+    "breakdown.svg": "phases of the aggregation",
+    "bytes.svg": "bytes",
+    "jobs.svg": "jobs",
+    "timeline.svg": "time line",
+    "utilisation.svg": "how busy links were",
+    "training.svg": "training",
+}
 _CAPTIONS = {
+    "grid.svg": "Every pair of the grid; darker is more time. Framed: the best of its row.",
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
     "The wire bound is that of dense sums: a codec that sends less can exceed it. The time in which "
     "some bucket is aggregated counts, so these rates favour variants that send late; iteration is the whole "
-    "step. Beside it: × baseline, as in the table of variants.",
+    "step. Beside it: how many times as fast as the baseline aggregates.",
     "bounds.svg": "Mean aggregation time of a step, split by what the critical path of its rounds waits for, "
     "and what the network did meanwhile; variants of equal workload are side by side, the fastest first. "
-    "Beside it: × baseline, the bottleneck, and how many further links were as busy (+).",
+    "Beside it: how many times as fast as the baseline aggregates, the bottleneck, and how many further "
+    "links were as busy (+).",
     "breakdown.svg": "Mean aggregation time of a step, each round measured at the worker that finished last: "
     "encoding, messages in flight, waits for the device or the network, and decoding. Hatched: the rank "
     "skew, how much later it began than the first worker.",
@@ -125,9 +148,9 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
     variants = run.summary["variants"]
     groups = groups_in(run.summary)
     metrics, times = [variant["metrics"] for variant in variants], times_baseline(groups)
-    left_out = () if any(group.has_skew for group in groups) else ("since_last_rank_us",)
     baseline = TableColumn("× baseline", [times[variant["name"]] for variant in variants])
-    speed = metric_columns(PAGE_SPEED, metrics, left_out, {"iteration_time_us": baseline})
+    left_out, beside = left_out_of(groups, metrics)
+    speed = metric_columns(PAGE_SPEED, metrics, left_out, {beside: baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(
@@ -143,7 +166,7 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
         notes_max=NOTES_MAX,
         divided=legend(groups),
         answers=answers(answered_in(run.summary)),
-        details=[line for group in answered_in(run.summary)[:GROUPS_MAX] for line in details(group)],
+        details=[text for group in answered_in(run.summary)[:GROUPS_MAX] if (text := details(group))],
         speed=speed,
         sums=sums,
         shown={column.name for column in (*speed, *sums)},
@@ -161,7 +184,7 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
             "columns": metric_columns(PAGE_SWITCHES, [variant["metrics"] for variant in on_switches]),
         },
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
-        figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
+        **_figures(run, drawn),
         links=_busiest_links(run),
         links_max=LINKS_MAX,
         rows_max=ROWS_MAX,
@@ -170,6 +193,29 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
         missing=[file for file in run.summary.get("inputs", ()) if not file.get("kept", True)],
         version=run.circumstances["version"],
     )
+
+
+def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
+    """The figure that shows the answer, and the others."""
+    shown = {
+        name: {
+            "name": name.removesuffix(".svg"),
+            "title": _TITLES[name],
+            "alt": _CAPTIONS[name],
+            "address": _data_address(svg),
+            "is_tall": height_of(svg) > TALL,
+        }
+        for name, svg in drawn.items()
+    }
+    question = answered_in(run.summary)[0].question.name
+    key = next((name for name in ("grid.svg", _KEY_FIGURES[question], "throughput.svg") if name in shown), "")
+    return {"key_figure": shown.pop(key, None), "figures": list(shown.values())}
+
+
+def height_of(svg: bytes) -> float:
+    """The height of a figure over its width."""
+    width, height = (float(re.findall(rb'%s="([\d.]+)pt"' % side, svg)[0]) for side in (b"width", b"height"))
+    return height / width
 
 
 def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:

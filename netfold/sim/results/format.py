@@ -117,9 +117,10 @@ _SLOT = form(
 _MESSAGE = form(source=str, target=str, age_ps=Count, why=str, advice=str)
 _DIAGNOSIS = form(slots=[_SLOT], slots_count=Count, messages=[_MESSAGE], messages_count=Count, idle=[str])
 _SCORE = form(steps=Count, time_us=Number, score=Finite)
+_AXIS: Any = Annotated[GenericAlias(list, (str,)), Field(min_length=2, max_length=2)]  # key, value
 _ANSWER = form(
-    **dict.fromkeys(("group", "question", "text"), str),
-    **{key: [str] for key in ("winners", "next", "details")},
+    **dict.fromkeys(("group", "question", "text", "details"), str),
+    **{key: [str] for key in ("winners", "next")},
     **dict.fromkeys(("value", "next_value", "times_baseline"), Finite | None),
     baseline=str | None,
     has_learned=bool,
@@ -140,7 +141,7 @@ _VARIANT = form(
     trace=(str, ""),  # the traceback of a codec that raised
     stay=(_STAY | None, None),  # left out: the job is not one that comes and goes
     fusion=(_FUSION, {}),  # left out: nobody asked
-    axes=(dict[str, str], {}),  # left out: variants are no grid
+    axes=([_AXIS], []),  # left out: variants are no grid
     scores=([_SCORE], []),  # left out: nothing is tested
     chance=(Finite | None, None),
 )

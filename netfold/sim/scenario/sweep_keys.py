@@ -316,14 +316,14 @@ def _combined(variant: Node, key: str, name: str, value: Node) -> Node:
     return with_child(replace(named, line=value.line, path=f"variants.{whole}"), key, value)
 
 
-def axes_of(document: Node) -> dict[str, dict[str, str]]:
-    """The values of each variant of a grid, by key; empty if the variants are no grid."""
+def axes_of(document: Node) -> dict[str, list[list[str]]]:
+    """Of each variant of a grid its keys and values, in their order; empty if the variants are no grid."""
     variants = document.children.get("variants")
     if variants is None or not isinstance(variants.value, Mapping):
         return {}
     keys = list(variants.children)
     combined = product(*(named.children for named in variants.children.values()))
-    return {"-".join(names): dict(zip(keys, names, strict=True)) for names in combined}
+    return {"-".join(names): list(map(list, zip(keys, names, strict=True))) for names in combined}
 
 
 def require_baseline(

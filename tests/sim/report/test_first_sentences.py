@@ -127,7 +127,7 @@ def test_jobs_that_come_and_go_are_asked_when_all_are_done() -> None:
 def grid(times: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
     """A grid of networks and collectives."""
     return [
-        entry("-".join(names), time_us, axes=dict(zip(("topology", "collective"), names, strict=True)))
+        entry("-".join(names), time_us, axes=[["topology", names[0]], ["collective", names[1]]])
         for names, time_us in times.items()
     ]
 

@@ -133,11 +133,14 @@ def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., s
 
 def test_the_report_needs_no_other_file(tmp_path: Path) -> None:
     text = (reported(tmp_path) / "report.html").read_text("utf-8")
-    addresses = re.findall(r'(?:src|href)="([^"]*)"', text)
+    addresses = re.findall(r'src="([^"]*)"', text)
+    anchors = re.findall(r'href="([^"]*)"', text)
 
     assert addresses
     assert all(address.startswith("data:image/svg+xml;base64,") for address in addresses)
     ElementTree.fromstring(base64.b64decode(addresses[0].partition(",")[2]))
+    assert anchors
+    assert {f'id="{anchor.removeprefix("#")}"' in text for anchor in anchors} == {True}
 
 
 def test_a_report_can_be_built_again_from_its_folder(drawn: Callable[..., Path]) -> None:
@@ -352,7 +355,7 @@ def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(
     with pytest.raises(DataError, match=r"report\.html: is a folder, a file is to be written there"):
         build_report(folder)
     page.rmdir()
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {"bytes.svg": b"<svg/>"})
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {"bytes.svg": b'<svg width="9pt" height="9pt"/>'})
     figure = folder / "figures" / "bytes.svg"
     figure.mkdir()
     with pytest.raises(DataError, match=r"bytes\.svg: is a folder, a file is to be written there"):
