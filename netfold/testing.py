@@ -54,7 +54,8 @@ from netfold.homomorphic.codec import (
     refusal_of,
 )
 from netfold.homomorphic.fold import AllReduceResult, Order, fold
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, NoteKind, Round, Step
+from netfold.homomorphic.merge import Hop, Merge
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Step
 from netfold.kernels.keyed import mix_plain
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
 from netfold.switch.fit import Fit, FitError

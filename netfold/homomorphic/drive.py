@@ -33,13 +33,13 @@ from netfold.homomorphic.codec import (
     Exchange,
     LockStepError,
     State,
-    advance,
     named,
     require_decoded,
     require_messages,
 )
 from netfold.homomorphic.exponents import block_starts, quantize, scales_of
-from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message, Round, Step
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step
 
 Sent = tuple[Message, ...] | Decoded
 """What a worker sends; Decoded if it ends the round."""
@@ -159,6 +159,15 @@ def _quantized(message: Message, exponents: NDArray[np.int8]) -> Message:
     starts = block_starts(words.size, message.scaling.block_elements)
     quantize(message.words, starts, scales_of(exponents, message.scaling.workers), words)
     return replace(message, words=words, scaling=None)
+
+
+def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Decoded:
+    """Send merged messages (None at the start) into an exchange; return its next messages, or the end."""
+    try:
+        return next(exchange) if answers is None else exchange.send(answers)
+    except StopIteration as stop:
+        decoded: Decoded = stop.value
+        return decoded
 
 
 class WorkerEncoder:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes, raise_to_largest
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merged, Round
+from netfold.homomorphic.merge import WORD_MAX, Merged
+from netfold.homomorphic.message import Gradient, Round
 from netfold.kernels.compiled import kernel
 
 # Compact arrays: some values of a gradient, in ascending order and cut at its blocks.

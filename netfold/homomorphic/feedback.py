@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Decoded, Encoder, Exchange, State, advance, part_of, prefixed
-from netfold.homomorphic.message import Gradient, Merged, Round, Step, Work
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange, State, part_of, prefixed
+from netfold.homomorphic.drive import advance
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Round, Step
 
 STATE_BYTES = 4  # per element
 

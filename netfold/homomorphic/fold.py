@@ -13,8 +13,19 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, LockStepError, Request, Server
 from netfold.homomorphic.drive import Sent, drive
-from netfold.homomorphic.merge import combine, gathered, merge_all, operand, unchanged_by
-from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Round, Words
+from netfold.homomorphic.merge import (
+    WORD_BITS,
+    WORD_MAX,
+    Merge,
+    Merged,
+    Words,
+    combine,
+    gathered,
+    merge_all,
+    operand,
+    unchanged_by,
+)
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.keyed import mix_plain
 
 Order = Sequence["int | Order"]

@@ -34,7 +34,8 @@ from netfold.homomorphic.exponents import (
     largest_so_far,
     not_finite,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Words, Work
+from netfold.homomorphic.merge import Merge, Merged, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.bits import bits_of, double_of, trailing_zeros
 from netfold.kernels.compiled import inlined, kernel
 

@@ -14,17 +14,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import DecodeError, State
 from netfold.homomorphic.exponents import Compact, all_of
 from netfold.homomorphic.formats import Agreed, NumberFormat, word_starts
-from netfold.homomorphic.message import (
-    WORD_MAX,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    Work,
-)
+from netfold.homomorphic.merge import WORD_MAX, Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.kernels import purposes
 from netfold.kernels.bits import popcount, trailing_zeros
 from netfold.kernels.compiled import in_parallel, inlined, kernel

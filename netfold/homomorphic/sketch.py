@@ -39,7 +39,8 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.peeling import LANES, MEMBERS_MAX, TileTables, rows_needed
 from netfold.kernels.compiled import in_parallel
 from netfold.kernels.keyed import mix_plain, splitmix64_plain

@@ -24,8 +24,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import answered
-from netfold.homomorphic.merge import gathered, merged_message
-from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message, Round, Step
+from netfold.homomorphic.merge import Merge, Merged, gathered
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step, merged_message
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.switch.profiles import FIXED, FORWARDING, MEMORY, PIPELINE, PROFILES, SUMS, Profile
 from netfold.switch.program import BITMAP_BITS, Demand, Program, ProgramSpec, Register, binary_size
 from netfold.switch.programs import declare, names_of, programs

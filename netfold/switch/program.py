@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from netfold.errors import names_hint
-from netfold.homomorphic.message import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
+from netfold.homomorphic.merge import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
 from netfold.kinds import family, registered
 from netfold.switch.profiles import ADDER_BITS
 

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
-from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Merge
+from netfold.homomorphic.merge import (
+    WORD_BITS,
+    WORD_MAX,
+    Merge,
+    float_add_words,
+    max_words,
+    or_words,
+    sign_words,
+)
 from netfold.kernels.compiled import inlined, kernel
 
 # The verdict on a packet after its pass through the switch.

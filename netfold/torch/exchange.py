@@ -24,21 +24,18 @@ from netfold.errors import InvariantError, RunError
 from netfold.homomorphic.codec import Codec, Decoded, Request, Server
 from netfold.homomorphic.drive import CodecError, Driven, WorkerEncoder, blaming
 from netfold.homomorphic.fold import answered, described
-from netfold.homomorphic.merge import gathered, merge_all, merged_message, unchanged_by
-from netfold.homomorphic.message import (
+from netfold.homomorphic.merge import (
     COUNTER_BITS,
     SUMS,
     WORD_BITS,
-    Gradient,
     Merge,
     Merged,
-    Message,
-    Note,
-    Round,
-    Step,
-    Tensor,
     Words,
+    gathered,
+    merge_all,
+    unchanged_by,
 )
+from netfold.homomorphic.message import Gradient, Message, Note, Round, Step, Tensor, merged_message
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.report.shown import Shown

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from netfold.errors import DataError, RunError
 from netfold.homomorphic.codec import Carrier, Codec, refusal_of
-from netfold.homomorphic.message import Merge, StepFact, Words
+from netfold.homomorphic.merge import Merge, Words
+from netfold.homomorphic.message import StepFact
 from netfold.sim.scenario.load import sets_of
 from netfold.sim.studies.codec_study_gradients import read_codec
 from netfold.sim.workload.workload import refusal_of_needs

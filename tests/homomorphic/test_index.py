@@ -39,8 +39,8 @@ from netfold.homomorphic.index import (
     word_layout,
     write_index,
 )
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merge, Work, merge_all
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.kernels.compiled import VARIABLE
 from netfold.testing import support, values
 from tests.examples import examples

@@ -34,8 +34,8 @@ from netfold.homomorphic.formats import (
     number_format,
     word_starts,
 )
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merged, Round
+from netfold.homomorphic.merge import Merged, merge_all
+from netfold.homomorphic.message import Gradient, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs import digits as reference

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.message import Merge, Merged, Message, Scaling
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.all_gather import AllGather, AllGatherRun
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import Collective, RunContext

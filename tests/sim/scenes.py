@@ -11,7 +11,8 @@ import pytest
 import simpy
 
 from netfold.errors import ScenarioError
-from netfold.homomorphic.message import Merged, Message
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import Collective, OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Rule, losses

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
-from netfold.homomorphic.merge import keep_threshold, lift
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge, keep_threshold, lift
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import registers as arithmetic

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from netfold.commands import main
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec

@@ -24,7 +24,7 @@ from netfold.errors import DataError
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload

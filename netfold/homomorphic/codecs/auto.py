@@ -35,7 +35,6 @@ from netfold.homomorphic.codec import (
     Origin,
     Promise,
     State,
-    advance,
     part_of,
     prefixed,
     prefixes,
@@ -44,9 +43,11 @@ from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.drive import advance
 from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_promise
 from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widened
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.sketch import (
     REPAIRED_TILING,
     History,

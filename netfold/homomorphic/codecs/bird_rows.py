@@ -22,18 +22,8 @@ from netfold.homomorphic.codec import (
     Request,
     Server,
 )
-from netfold.homomorphic.message import (
-    COUNTER_BITS,
-    WORD_BITS,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Round,
-    Tensor,
-    Words,
-    Work,
-)
+from netfold.homomorphic.merge import COUNTER_BITS, WORD_BITS, Merge, Merged, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Tensor
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import exp, exps, log, logs
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64

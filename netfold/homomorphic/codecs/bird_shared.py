@@ -46,7 +46,8 @@ from netfold.homomorphic.codecs.bird_rows import (
     uniforms,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import register

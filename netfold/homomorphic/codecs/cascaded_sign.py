@@ -30,7 +30,8 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
-from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import WORD_BITS, Hop, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kinds import register
 
 _HEADER_WORDS = 2

@@ -45,18 +45,8 @@ from netfold.homomorphic.exponents import (
 )
 from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charged, with_feedback
 from netfold.homomorphic.hashing import scaled
-from netfold.homomorphic.message import (
-    WORD_BITS,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    Scaling,
-    Work,
-)
+from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Scaling
 from netfold.kernels import purposes
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import in_parallel, inlined, kernel

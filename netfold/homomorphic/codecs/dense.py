@@ -31,7 +31,8 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Scaling, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Scaling
 from netfold.kinds import register
 
 # Encoders of dense values: what they agree on first, their messages, and their decoded sums.

@@ -80,7 +80,8 @@ from netfold.homomorphic.index import (
     own_index,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.sketch import LOAD_MAX, REPAIRED_TILING, ROTATED_TILING, USUAL_LOAD, History, Tiled
 from netfold.kinds import register
 

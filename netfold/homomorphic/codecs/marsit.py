@@ -37,7 +37,8 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.dense import Dense, DenseValues
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Step, StepFact, Work
+from netfold.homomorphic.merge import WORD_BITS, Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.kinds import register
 
 STATE_BYTES = 4  # per element: what a worker holds back

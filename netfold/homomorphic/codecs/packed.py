@@ -38,7 +38,8 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Round
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Gradient, Round
 from netfold.kinds import register
 
 

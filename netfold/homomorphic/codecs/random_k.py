@@ -39,7 +39,8 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Round
 from netfold.kernels import purposes
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64

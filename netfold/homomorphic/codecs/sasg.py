@@ -38,7 +38,8 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.topk import check_share
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Round, Step, StepFact, Words, Work
+from netfold.homomorphic.merge import WORD_MAX, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import kernel
 from netfold.kinds import register

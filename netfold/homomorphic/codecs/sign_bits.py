@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import WORD_BITS, Gradient
+from netfold.homomorphic.merge import WORD_BITS
+from netfold.homomorphic.message import Gradient
 from netfold.kernels.compiled import intrinsic, kernel
 
 # Compiled kernels of codecs that send one bit for each element: 1 where it is not negative.

@@ -29,7 +29,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.bits import largest
 from netfold.kinds import register
 

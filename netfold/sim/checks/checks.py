@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS, Drift, largest_bias
 from netfold.homomorphic.codec import Codec, Decoded, Promise
-from netfold.homomorphic.message import ORDER_FREE, Decodings, Gradient, Merge, Note, NoteKind
+from netfold.homomorphic.merge import ORDER_FREE, Merge
+from netfold.homomorphic.message import Decodings, Gradient, Note, NoteKind
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks.finding import (
     Counters,

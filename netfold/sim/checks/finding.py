@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import PART_ELEMENTS, Drift
-from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
+from netfold.homomorphic.merge import Holders, Merged
+from netfold.homomorphic.message import Message, Note, NoteKind
 from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
 from netfold.sim.engine.interface import Rule

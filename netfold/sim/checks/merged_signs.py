@@ -49,7 +49,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.homomorphic.merge import Merge, Merged, Words
+from netfold.homomorphic.message import Message
 from netfold.kernels.bits import same_bits
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import LN2, exps, logs

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, add_values, addition_error
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.merge import HostHop, replay, unchanged_by
-from netfold.homomorphic.message import (
+from netfold.homomorphic.merge import (
     CODE_BITS,
-    EXPONENT_MIN,
     SUMS,
     WORD_BITS,
     Holders,
+    HostHop,
     Merge,
     Merged,
-    Message,
-    Tensor,
     Words,
+    replay,
+    unchanged_by,
 )
+from netfold.homomorphic.message import EXPONENT_MIN, Message, Tensor
 from netfold.kernels.bits import count_differing, identity
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.finding import (

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import PART_ELEMENTS, Drift, Sums, count_inexact, sums_of_parts
 from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.fold import check_lock_step
-from netfold.homomorphic.message import Gradient, Holders
+from netfold.homomorphic.merge import Holders
+from netfold.homomorphic.message import Gradient
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unchanged_by
-from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.homomorphic.merge import (
+    HostHop,
+    Merge,
+    Merged,
+    Words,
+    combine,
+    gathered,
+    merge_all,
+    unchanged_by,
+)
+from netfold.homomorphic.message import Message
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator
 
 from netfold.errors import shown
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.collectives.collective import (
     CollectiveSection,
     JobContext,

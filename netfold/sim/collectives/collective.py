@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 import networkx as nx
 
 from netfold.homomorphic.codec import Carrier, Codec, Server, refusal_of
-from netfold.homomorphic.merge import HostHop
-from netfold.homomorphic.message import Merge, Merged, Message, Tensor
+from netfold.homomorphic.merge import HostHop, Merge, Merged
+from netfold.homomorphic.message import Message, Tensor
 from netfold.kinds import family, registered
 from netfold.sim.collectives.costs import Estimate
 from netfold.sim.engine.interface import Overflow

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Words
+from netfold.homomorphic.merge import Words
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import MessageExchange, operation_of

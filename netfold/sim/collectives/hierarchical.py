@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 from pydantic import Field, create_model, field_validator, model_validator
 
 from netfold.errors import shown
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import Chunk, ChunkedCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import (
     Collective,

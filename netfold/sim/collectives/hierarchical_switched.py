@@ -15,8 +15,8 @@ import numpy as np
 
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.merge import merged_message
-from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.homomorphic.merge import Merge, Merged, Words
+from netfold.homomorphic.message import Message, merged_message
 from netfold.kernels.bits import same_bits
 from netfold.sim.collectives.between_hosts import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import (

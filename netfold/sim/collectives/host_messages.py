@@ -13,8 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.merge import HostHop, combine, join_host, merged_message, split_host, unchanged_by
-from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
+from netfold.homomorphic.merge import (
+    MERGEABLE,
+    HostHop,
+    Merge,
+    Merged,
+    Words,
+    Work,
+    combine,
+    join_host,
+    split_host,
+    unchanged_by,
+)
+from netfold.homomorphic.message import Message, merged_message
 from netfold.kernels import purposes
 from netfold.kernels.bits import same_bits
 from netfold.kernels.keyed import mix_plain

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.merge import HostHop, combine, gathered, join_host, split_host
-from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, gathered, join_host, split_host
+from netfold.homomorphic.message import Message
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostCollective, HostPlan, resolve_as

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pydantic import ValidationError
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kinds import register
 from netfold.sim.collectives.all_gather import ALL_GATHER
 from netfold.sim.collectives.collective import (

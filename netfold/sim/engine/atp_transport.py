@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.merge import float_add_words
-from netfold.homomorphic.message import WORD_MAX
+from netfold.homomorphic.merge import WORD_MAX, float_add_words
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix, mix_plain

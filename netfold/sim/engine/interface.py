@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import WORD_BITS, Merge
+from netfold.homomorphic.merge import WORD_BITS, Merge
 from netfold.sim.engine.policies import FIXED
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import default_program

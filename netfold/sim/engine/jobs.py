@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, Merge, check_lanes, words_per_word
+from netfold.homomorphic.merge import COUNTER_BITS, MERGEABLE, WORD_BITS, Merge, check_lanes, words_per_word
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.atp_transport import add_server
 from netfold.sim.engine.interface import (

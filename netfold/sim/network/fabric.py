@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Words
+from netfold.homomorphic.merge import Words
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
     TIME_MAX_PS,

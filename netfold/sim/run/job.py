@@ -19,7 +19,8 @@ import simpy
 
 from netfold.homomorphic.codec import Codec, Decoded
 from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, blaming
-from netfold.homomorphic.message import Gradient, Merged, Message, Round, Step, StepFact
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
 from netfold.sim.checks.finding import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.merged_words import HostReplay

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError, Sent
 from netfold.homomorphic.fold import described
-from netfold.homomorphic.message import Merged
+from netfold.homomorphic.merge import Merged
 from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.finding import Findings, RecordedOperation

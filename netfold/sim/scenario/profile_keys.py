@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from netfold.errors import Mistakes, shown
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
 from netfold.sim.scenario.mistakes import explain

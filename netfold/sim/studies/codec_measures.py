@@ -27,7 +27,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import FALLBACK_LABEL
 from netfold.sim.checks.error_metrics import Likeness

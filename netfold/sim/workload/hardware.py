@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.message import Tensor, Work
+from netfold.homomorphic.merge import Work
+from netfold.homomorphic.message import Tensor
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys import Option, Share

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, LockStepError, Request, advance
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, LockStepError, Request
 from netfold.homomorphic.codecs import bird_shared as shared
 from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.bird_plus import BirdPlus
@@ -30,8 +30,10 @@ from netfold.homomorphic.codecs.bird_rows import (
     workers_max,
 )
 from netfold.homomorphic.codecs.bird_shared import BirdShared
+from netfold.homomorphic.drive import advance
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Tensor
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Gradient, Round, Tensor
 from netfold.testing import check_round
 from tests.examples import examples
 from tests.reference.systems import bird as twin

@@ -15,7 +15,8 @@ from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.count_sketch import CountSketch, MomentumEncoder, SketchLayout
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
-from netfold.homomorphic.message import Merge, Merged, Note, NoteKind, Round
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Note, NoteKind, Round
 from netfold.kernels import purposes
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, encoders_of, labels

@@ -17,7 +17,8 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Tensor, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Tensor
 from netfold.kernels import purposes
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import encoders_of, folded, play, rows_of

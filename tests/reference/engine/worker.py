@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.interface import MEMBERS_MAX, Job, Scaled, Segment
 from netfold.switch.programs.tree import TREE
 from tests.reference.codecs.codecs import quantise

@@ -26,7 +26,8 @@ from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
-from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks.error_metrics import ErrorMetrics
 from netfold.sim.checks.finding import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded

@@ -15,7 +15,8 @@ from netfold.homomorphic.codec import Codec, Decoded
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.message import Merge, Merged, Message, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Message
 from netfold.sim.checks.checks import (
     Journal,
     RoundLog,

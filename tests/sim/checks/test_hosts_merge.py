@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import HostHop, merge_all, replay
-from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
+from netfold.homomorphic.merge import Hop, HostHop, HostMerge, Merge, Merged, Words, merge_all, replay
+from netfold.homomorphic.message import Message
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from netfold import kinds
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.between_hosts import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers

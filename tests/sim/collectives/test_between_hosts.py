@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import float_add_words, replay
-from netfold.homomorphic.message import MERGEABLE, Hop, Merge, Merged, Message
+from netfold.homomorphic.merge import MERGEABLE, Hop, Merge, Merged, float_add_words, replay
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule, losses

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.merge import lift
-from netfold.homomorphic.message import Merge, Merged, Message, Scaling
+from netfold.homomorphic.merge import Merge, Merged, lift
+from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divided
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members

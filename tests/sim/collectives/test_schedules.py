@@ -16,8 +16,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.merge import merge_all, replay
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.merge import Merge, merge_all, replay
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.all_gather import AllGather
 from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
 from netfold.sim.collectives.collective import Collective

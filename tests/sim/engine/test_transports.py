@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.in_network_run import Results
 from netfold.sim.engine.engine import Engine

@@ -15,7 +15,8 @@ import simpy
 from typer.testing import CliRunner
 
 from netfold.commands.main import app
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses

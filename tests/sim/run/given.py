@@ -11,7 +11,8 @@ import simpy
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine.interface import Condition, Overflow

@@ -33,7 +33,8 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder, LockStepError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.progress import COMPILING
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module

@@ -14,7 +14,8 @@ from rich.console import Console
 import netfold.sim.workload.workload_keys
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError
-from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Message
 from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.report.compare import results_table

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.message import MERGEABLE
+from netfold.homomorphic.merge import MERGEABLE
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import (

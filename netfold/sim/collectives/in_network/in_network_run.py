@@ -11,16 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.message import (
-    EXPONENT_MIN,
-    WORD_MAX,
-    Holders,
-    Merge,
-    Merged,
-    Message,
-    Words,
-    words_per_word,
-)
+from netfold.homomorphic.merge import WORD_MAX, Holders, Merge, Merged, Words, words_per_word
+from netfold.homomorphic.message import EXPONENT_MIN, Message
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine import interface
 from netfold.sim.engine.interface import MEMBERS_MAX, SEGMENTS_MAX, Job, Scaled, Segment, Shared, all_members

@@ -11,7 +11,7 @@ import networkx as nx
 
 from netfold.errors import ScenarioError, did_you_mean
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
-from netfold.homomorphic.message import words_per_word
+from netfold.homomorphic.merge import words_per_word
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import check_absence, check_workers, fitted

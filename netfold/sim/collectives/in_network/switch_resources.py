@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from netfold.errors import ScenarioError
-from netfold.homomorphic.message import WORD_BITS, Merge
+from netfold.homomorphic.merge import WORD_BITS, Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import with_loopback

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
