@@ -27,7 +27,7 @@ from numba import njit
 from numba.core import event
 from numpy.typing import NDArray
 
-from netfold.kernels import bits, progress, purposes
+from netfold.kernels import bits, progress, rng_streams
 from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
@@ -359,34 +359,34 @@ def test_order_and_place_of_values_matter() -> None:
     assert len(keys) == 6
 
 
-# Purposes of keyed numbers: different where they share a key, and named at every draw.
+# Streams of keyed numbers: different where they share a key, and named at every draw.
 
 DRAWING = {"mix", "mix_plain", "packet_key", "to_point"}
 SOURCES = {path: path.read_text("utf-8") for path in (ROOT / "netfold").rglob("*.py")}
 
 
-def test_purposes_that_share_a_key_differ() -> None:
-    numbers = {name: value for name, value in vars(purposes).items() if name.isupper()}
+def test_streams_that_share_a_key_differ() -> None:
+    numbers = {name: value for name, value in vars(rng_streams).items() if name.isupper()}
     del numbers["RING_FLOW_SEED"], numbers["FATE"]
-    used = [*numbers.values(), *(purposes.FATE + fate for fate in Fate)]
+    used = [*numbers.values(), *(rng_streams.FATE + fate for fate in Fate)]
 
     assert len(set(used)) == len(used)
 
 
-def test_every_purpose_has_a_name_and_is_used() -> None:
+def test_every_stream_has_a_name_and_is_used() -> None:
     used, bare = set(), []
     for path, source in SOURCES.items():
-        if not any(word in source for word in ("purposes", *DRAWING)):
+        if not any(word in source for word in ("rng_streams", *DRAWING)):
             continue
         for node in ast.walk(ast.parse(source)):
             match node:
-                case ast.Attribute(value=ast.Name("purposes")):
+                case ast.Attribute(value=ast.Name("rng_streams")):
                     used.add(node.attr)
                 case ast.Call(func=ast.Name(name)) if name in DRAWING and any(map(is_bare, node.args)):
                     bare.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
 
     assert bare == []
-    assert used == {name for name in vars(purposes) if name.isupper()}
+    assert used == {name for name in vars(rng_streams) if name.isupper()}
 
 
 def is_bare(argument: ast.expr) -> bool:

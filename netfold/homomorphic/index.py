@@ -16,7 +16,7 @@ from netfold.homomorphic.exponents import Compact, all_of
 from netfold.homomorphic.formats import Agreed, NumberFormat, word_starts
 from netfold.homomorphic.merge import WORD_MAX, Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.bits import popcount, trailing_zeros
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
@@ -628,7 +628,7 @@ def _exchange_bloom(
 def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Message, ...]) -> Operations:
     """Exchange a filter and query it for all elements. A small filter only has more false positives."""
     support = scan.own
-    key = np.uint64(mix_plain(round.seed, round.step, round.bucket, purposes.FILTER))
+    key = np.uint64(mix_plain(round.seed, round.step, round.bucket, rng_streams.FILTER))
     filled = np.zeros(filter.words, np.uint64)
     inserted_bytes = filled.itemsize * filter.hashes * insert(support, 0, filter.hashes, key, filled)
     words = filled.view(np.uint32)

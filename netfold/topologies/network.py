@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.topologies.graph import hosts, server_ports, switches, validate
@@ -202,7 +202,7 @@ TURNS = 840
 def flow_key(seed: Integer, job: Integer, source: Integer, target: Integer, channel: Integer) -> np.uint64:
     # A key has 31 bits. Answers are a flow of their own, with the ends exchanged. Modulo `TURNS` a key is
     # source + target + channel, so flows take the ports of their server in turn.
-    draw = mix(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> np.uint64(34)
+    draw = mix(seed, rng_streams.FLOW_ROUTE, job, source, target, channel) >> np.uint64(34)
     turn = np.uint64(source + target + channel + TURNS) % np.uint64(TURNS)
     return draw - draw % np.uint64(TURNS) + turn
 
@@ -210,7 +210,7 @@ def flow_key(seed: Integer, job: Integer, source: Integer, target: Integer, chan
 def flow_key_plain(seed: int, job: int, source: int, target: int, channel: int = 0) -> int:
     # `source` and `target` are workers, then servers, of a job, so networks that are compared share keys.
     # `channel` counts the connections of the two, from 0.
-    draw = mix_plain(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> 34
+    draw = mix_plain(seed, rng_streams.FLOW_ROUTE, job, source, target, channel) >> 34
     return draw - draw % TURNS + (source + target + channel) % TURNS
 
 

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 import networkx as nx
 
 from netfold.errors import closest
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
@@ -48,7 +48,7 @@ def _ordered(graph: nx.Graph, policy: str, seed: int) -> list[str]:
     if policy == "spread":
         return [host for turn in zip_longest(*_groups(graph)) for host in turn if host is not None]
     if policy == "random":
-        drawn = {host: mix_plain(seed, purposes.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
+        drawn = {host: mix_plain(seed, rng_streams.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
         return sorted(drawn, key=drawn.__getitem__)
     if policy == "rails":
         return _by_rail(graph)

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.topologies.graph import TopologyError, switches, where
 
@@ -493,7 +493,7 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
     others = detours.groups_count - 2
     if first == second or others < 1:
         return -1
-    draw = mix_plain(purposes.VALIANT, source, target, key)
+    draw = mix_plain(rng_streams.VALIANT, source, target, key)
     group = draw % others
     group += group >= first
     group += group >= second

@@ -36,7 +36,7 @@ from netfold.homomorphic.merge import (
     unchanged_by,
 )
 from netfold.homomorphic.message import Gradient, Message, Note, Round, Step, Tensor, merged_message
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.format import frame
@@ -507,7 +507,7 @@ class BucketRounds:
         failure: Exception | None = None
         for message, word_counts in zip(messages, sizes, strict=True):
             where = f"step {round.step}, bucket {round.bucket}, operation {operation}"
-            key = mix_plain(self._seed, purposes.GATHERED_MERGE, _JOB, self.messages)
+            key = mix_plain(self._seed, rng_streams.GATHERED_MERGE, _JOB, self.messages)
             self.messages += is_carried(message)
             request = Request(round.step, round.bucket, operation, message.label, round.tensors)
             try:

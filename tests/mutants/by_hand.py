@@ -36,7 +36,7 @@ CHANGES = (
     ("an update is a sum", "Decoded(total, contribution«, is_update=True→»)"),
     ("rounded values are contributed whole", "_at(elements, «added.own→values»[positions], gradient)"),
     ("momentum does not grow", "        velocity «+= gradient→= gradient.copy()»\n"),
-    ("every round has the same elements", "purposes.RANDOM_K, «round.step→0»,"),
+    ("every round has the same elements", "rng_streams.RANDOM_K, «round.step→0»,"),
     ("unbiased sums are not scaled", "np.float32(«gradient.size / count→1»)"),
     ("a residual is the gradient", "«owed→gradient» - decoded.contribution"),
     ("a residual is not sent", "gradient« + held→»\n        # Two additions: of the residual"),
@@ -176,7 +176,7 @@ CHANGES = (
     ("a result lacks its exponent", "    result.exponent = «slot.exponent→0»\n"),
     (
         "a result's key forgets what caused it",
-        "packet_key(world, copy, purpose, stream.worker * 65536« + cause→»)",
+        "packet_key(world, copy, rng_stream, stream.worker * 65536« + cause→»)",
     ),
     ("partials take the worker's route", "    result.route = «lower.route→packet.route»"),
     ("the same gap is resent by every result", "if first >= 0« and stream.base >= stream.resent→»:"),

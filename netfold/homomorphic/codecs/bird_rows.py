@@ -598,10 +598,10 @@ class Draws(NamedTuple):
 
     place: tuple[int, ...]  # seed, step, bucket, worker, group
 
-    def key(self, purpose: int) -> int:
-        """The key for a purpose."""
+    def key(self, rng_stream: int) -> int:
+        """The key of a stream of draws."""
         seed, *rest = self.place
-        return mix_plain(seed, purpose, *rest)
+        return mix_plain(seed, rng_stream, *rest)
 
 
 class GatheredRows(Codec):

@@ -48,7 +48,7 @@ from netfold.homomorphic.codecs.bird_rows import (
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import register
 
@@ -175,7 +175,7 @@ class SharedEncoder(Encoder):
         integers = np.zeros(norms.size, np.int64)
         if largest > 0:
             key_parts = round.step, round.bucket, number, _ROUNDING, self.rank
-            draws = uniforms(mix_plain(round.seed, purposes.BIRD_SHARED, *key_parts), norms.size)
+            draws = uniforms(mix_plain(round.seed, rng_streams.BIRD_SHARED, *key_parts), norms.size)
             lanes.round_up_or_down(norms / largest * _NORM_MAX, draws, integers)
         return integers
 
@@ -185,10 +185,10 @@ class SharedEncoder(Encoder):
         """The rows that all workers keep of one group, and the scale of a sign."""
         key_parts = round.step, round.bucket, number, _SHARED
         rows = sampled(
-            relative(sums.astype(np.float64)), mix_plain(round.seed, purposes.BIRD_SHARED, *key_parts)
+            relative(sums.astype(np.float64)), mix_plain(round.seed, rng_streams.BIRD_SHARED, *key_parts)
         )
         limit = count_of(self.codec.share, group.rows)
-        key = mix_plain(round.seed, purposes.BIRD_SECOND, *key_parts)
+        key = mix_plain(round.seed, rng_streams.BIRD_SECOND, *key_parts)
         rows, factor = thinned(rows, limit, key)
         if not rows.size:
             return _Chosen(rows, 0.0)

@@ -47,7 +47,7 @@ from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charged, w
 from netfold.homomorphic.hashing import scaled
 from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Scaling
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
@@ -282,7 +282,7 @@ class CountSketchEncoder(Encoder):
         self, gradient: Gradient, layout: SketchLayout, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
         """Estimates of the sums of all elements."""
-        key = mix_plain(round.seed, purposes.COUNT_SKETCH, round.bucket)
+        key = mix_plain(round.seed, rng_streams.COUNT_SKETCH, round.bucket)
         rows = make_rows(layout.rows, layout.columns, key)
         sketch = count(rows, gradient)
         _require_finite(sketch, gradient)

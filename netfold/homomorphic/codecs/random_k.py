@@ -41,7 +41,7 @@ from netfold.homomorphic.index import (
 )
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Round
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.kinds import register
@@ -188,7 +188,7 @@ class RandomKEncoder(Encoder):
 
     def _chosen(self, elements: int, count: int, round: Round) -> Members:
         """A round's elements, the same at all workers."""
-        key = mix_plain(round.seed, purposes.RANDOM_K, round.step, round.bucket)
+        key = mix_plain(round.seed, rng_streams.RANDOM_K, round.step, round.bucket)
         draws = np.empty(elements, np.uint64)
         _draw(np.uint64(key), draws)
         is_chosen = np.zeros(-(-elements // WORD_ELEMENTS) * WORD_ELEMENTS, np.bool_)

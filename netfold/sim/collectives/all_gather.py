@@ -20,7 +20,7 @@ from netfold.homomorphic.merge import (
     unchanged_by,
 )
 from netfold.homomorphic.message import Message
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
 from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
@@ -99,7 +99,7 @@ class AllGatherRun(HostRun):
         if not present.any():
             return Merged(unchanged_by(message.merge, message.merged_size), 0, present=present)
         held = [part for part, is_there in zip(parts, present, strict=True) if is_there]
-        key = mix_plain(context.seed, purposes.GATHERED_MERGE, context.job, operation.number)
+        key = mix_plain(context.seed, rng_streams.GATHERED_MERGE, context.job, operation.number)
         if message.merge is Merge.HOST:
             finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
         words, time_ps = finished.made("merged", {}, lambda: _chain(context.device, message, held, key))

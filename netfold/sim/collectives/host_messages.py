@@ -26,7 +26,7 @@ from netfold.homomorphic.merge import (
     unchanged_by,
 )
 from netfold.homomorphic.message import Message, merged_message
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.bits import same_bits
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
@@ -554,7 +554,7 @@ class ScheduledRun(HostRun):
     def _merge_key(self, exchange: MessageExchange, worker: int, step: int) -> int:
         """The key of a merge's random draws, as the engine has it."""
         context = self._context
-        return mix_plain(context.seed, purposes.RING_MERGE, context.job, exchange.number, worker, step)
+        return mix_plain(context.seed, rng_streams.RING_MERGE, context.job, exchange.number, worker, step)
 
     def _received(self, worker: int, under_way: _UnderWay) -> Merged:
         """The merged message; all workers share its words."""

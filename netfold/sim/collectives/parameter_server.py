@@ -14,7 +14,7 @@ from netfold.errors import shown
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, gathered, join_host, split_host
 from netfold.homomorphic.message import Message
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
@@ -169,7 +169,7 @@ class ServerHost:
         """The key of the random draws of a merge into what `workers` workers have sent."""
         context = self._context
         key_parts = context.job, operation.number, self.index, chunk, workers
-        return mix_plain(context.seed, purposes.SERVER_MERGE, *key_parts)
+        return mix_plain(context.seed, rng_streams.SERVER_MERGE, *key_parts)
 
     def _work(self, time_ps: int) -> Serving:
         """Occupy the device of the server's host."""
@@ -332,7 +332,7 @@ class ParameterServerRun(ChannelRun):
 
     def _send(self, source: int, target: int, operation: MessageExchange, parcel: Parcel) -> None:
         key_parts = operation.number, parcel.owner, parcel.number, source, target
-        key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, *key_parts)
+        key = mix_plain(rng_streams.RING_FLOW_SEED, self._context.job, *key_parts)
         self.channels.send(source, target, parcel, self.inbox(target, operation), key)
 
     def inbox(self, party: int, operation: MessageExchange) -> simpy.Store:

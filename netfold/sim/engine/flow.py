@@ -8,7 +8,7 @@ timeout covers losses that no acknowledgement reveals.
 
 from __future__ import annotations
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
@@ -73,7 +73,7 @@ def send(world: World, row: int, sequence: int) -> None:
         packet.size_bytes += flow.sender.last_bytes
     if world.clock[0].is_keyed:
         seed, attempt = world.clock[0].seed, flight.attempt
-        packet.key = mix(seed, purposes.FLOW_PACKET, flow.key, sequence, attempt)
+        packet.key = mix(seed, rng_streams.FLOW_PACKET, flow.key, sequence, attempt)
     if world.clock[0].policy != PLAIN:
         steer(world.clock[0].at, index, flow.host)
     put(world, natural(flow.first_link), index)
@@ -185,7 +185,7 @@ def send_ack(world: World, cause: int) -> None:
     ack.size_bytes = flow.sender.ack_bytes
     if world.clock[0].is_keyed:
         seed, transmission = world.clock[0].seed, packet.transmission
-        ack.key = mix(seed, purposes.FLOW_ACK, flow.key, packet.unit, transmission)
+        ack.key = mix(seed, rng_streams.FLOW_ACK, flow.key, packet.unit, transmission)
         if packet.copy != 0:
             ack.key = mix(ack.key, packet.copy)
         ack.copy = packet.copy

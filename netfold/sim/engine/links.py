@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, push, world_at
@@ -335,7 +335,9 @@ def draw_rule(world: World, index: int, row: int) -> int:
         if not rule.from_ps <= now_ps < rule.until_ps:
             continue
         decided |= 1 << rule.fate
-        draw = mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, purposes.FATE + rule.fate)
+        draw = (
+            mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, rng_streams.FATE + rule.fate)
+        )
         threshold = rule.threshold
         if rule.fate == BURST_LOSS and not step_chain(world, index, number):
             threshold = rule.threshold_good
@@ -349,7 +351,7 @@ def step_chain(world: World, index: int, number: int) -> bool:
     """Advance a link's chain by one packet; returns whether the state is bad."""
     rule = world.rules[number]
     chain = world.chains[rule.chain, index]
-    draw = mix(world.clock[0].seed, purposes.BURST_CHAIN, number, index, chain.packets)
+    draw = mix(world.clock[0].seed, rng_streams.BURST_CHAIN, number, index, chain.packets)
     if chain.packets == 0:
         threshold = rule.starts_bad
     elif chain.is_bad:
@@ -375,8 +377,8 @@ def flip_bit(world: World, row: int) -> bool:
         world.payload_uses[packet.payload] -= 1
         packet.payload = payload
     hop = packet.hop - 1
-    word = int(mix(packet.key, hop, purposes.FLIPPED_WORD) % np.uint64(packet.words_count))
-    bit = int(mix(packet.key, hop, purposes.FLIPPED_BIT) % np.uint64(32))
+    word = int(mix(packet.key, hop, rng_streams.FLIPPED_WORD) % np.uint64(packet.words_count))
+    bit = int(mix(packet.key, hop, rng_streams.FLIPPED_BIT) % np.uint64(32))
     world.payloads[packet.payload, word] ^= np.int32(1 << bit) if bit < 31 else np.int32(-(2**31))
     return True
 
@@ -387,7 +389,7 @@ def copy_packet(world: World, row: int) -> int:
     copy = take_packet(world.clock, world.packets)
     world.packets[copy] = world.packets[row]
     packet = world.packets[copy]
-    packet.key = mix(world.packets[row].key, purposes.COPY, packet.hop - 1)
+    packet.key = mix(world.packets[row].key, rng_streams.COPY, packet.hop - 1)
     packet.copy = np.uint32(packet.key) | np.uint32(1)
     if packet.payload >= 0:
         world.payload_uses[packet.payload] += 1
@@ -467,7 +469,7 @@ def steer(at: int, row: int, source: int) -> None:
     flow = world.flows[natural(packet.owner)]
     if clock.policy == SPRAYED:
         number = packet.transmission if packet.kind == FLOW_ACK else packet.attempt
-        draw = mix(clock.seed, purposes.SPRAY, flow.key, packet.kind, packet.unit, number)
+        draw = mix(clock.seed, rng_streams.SPRAY, flow.key, packet.kind, packet.unit, number)
         packet.route = np.int64(draw >> np.uint64(33))
         return
     switch = detour(world, source, packet.target, packet.route)
@@ -486,7 +488,7 @@ def detour(world: World, source: int, target: int, route: int) -> int:
     second = max(world.groups[here], world.groups[target_home])
     if first == second or count < 3:
         return -1
-    draw = mix(purposes.VALIANT, source, target, route)
+    draw = mix(rng_streams.VALIANT, source, target, route)
     group = np.int64(draw % np.uint64(count - 2))
     if group >= first:
         group += 1

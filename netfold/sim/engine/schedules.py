@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import add_words, lift_words, survival
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.flow import start_flow
@@ -122,7 +122,7 @@ def merge_cells(at: int, row: int, number: int) -> None:
     cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
     source, target = planned.source * schedule.chunks, planned.target * schedule.chunks
     key = mix(
-        schedule.seed, purposes.RING_MERGE, schedule.job, schedule.operation, planned.target, planned.step
+        schedule.seed, rng_streams.RING_MERGE, schedule.job, schedule.operation, planned.target, planned.step
     )
     offset = 0
     for chunk in range(planned.first, planned.first + planned.count):
@@ -418,7 +418,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow = world.flows[flow_row]
     clock.flow_free = flow.next_free
     packets = transfers_at(schedule.transfers, schedule.transfers_count)[number].packets
-    flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
+    flow.key = mix(rng_streams.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
     flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
     flow.words_count, flow.units_count = words, packets
     flow.sender = schedule.sender

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import registered
 from netfold.sim.collectives.collective import collectives
@@ -161,7 +161,7 @@ def seeds_of(scenario: Scenario) -> tuple[int, ...]:
     for repeat in itertools.count():
         if len(drawn) == seeds:
             break
-        drawn[mix_plain(scenario.seed, purposes.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
+        drawn[mix_plain(scenario.seed, rng_streams.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
     return tuple(drawn)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import Work
 from netfold.homomorphic.message import Tensor
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys import Option, Share
 from netfold.units import PS_PER_S, PS_PER_US, transmit_time_ps
@@ -255,7 +255,7 @@ class Variation:
             return _USUAL
         factor = next((slowdown for slow, slowdown in self.slow if slow == worker), 1.0)
         if self.jitter is not None:
-            key = mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)
+            key = mix_plain(seed, rng_streams.DEVICE_JITTER, self.job, worker, step)
             factor *= self.jitter.draw(np.random.Generator(np.random.PCG64(key)))
         return Fraction(round(factor * _PARTS), _PARTS)
 

@@ -31,9 +31,9 @@ class Draw:
         chosen: NDArray[np.int64] = self.generator.choice(shard, self.batch)
         return chosen
 
-    def keyed(self, purpose: str) -> np.random.Generator:
-        """A generator for another purpose, which does not depend on what is drawn from this one."""
-        return keyed(self._seed, purpose, *self._key)
+    def keyed(self, rng_stream: str) -> np.random.Generator:
+        """A generator of another stream, which does not depend on what is drawn from this one."""
+        return keyed(self._seed, rng_stream, *self._key)
 
 
 class Batches(ABC):

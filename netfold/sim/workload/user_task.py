@@ -281,14 +281,14 @@ def call(model: UserFile, function: Callable[[], Any], seed: int) -> Any:
 
 
 @contextmanager
-def seeded(seed: int, purpose: str, *key: int) -> Iterator[None]:
+def seeded(seed: int, rng_stream: str, *key: int) -> Iterator[None]:
     """Seed the global generators of PyTorch, NumPy and Python by a key, and restore them afterwards.
 
     What the user's code prints meanwhile goes to the error stream: the output may be one JSON object.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the user's code may use them
-    drawn = keyed(seed, purpose, *key).integers(2**32, size=2).tolist()
-    with drawing(seed, purpose, *key), redirect_stdout(sys.stderr):
+    drawn = keyed(seed, rng_stream, *key).integers(2**32, size=2).tolist()
+    with drawing(seed, rng_stream, *key), redirect_stdout(sys.stderr):
         random.seed(drawn[0])
         np.random.seed(drawn[1])  # noqa: NPY002
         try:

@@ -149,10 +149,10 @@ def _as_rows(tables: Sequence[nn.Embedding]) -> Iterator[None]:
 
 
 @contextmanager
-def drawing(seed: int, purpose: str, *key: int) -> Iterator[None]:
+def drawing(seed: int, rng_stream: str, *key: int) -> Iterator[None]:
     """PyTorch's global CPU generator with a keyed seed; afterwards it is as before."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(keyed(seed, purpose, *key).integers(2**63)))
+        torch.default_generator.manual_seed(int(keyed(seed, rng_stream, *key).integers(2**63)))
         yield
 
 

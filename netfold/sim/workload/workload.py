@@ -230,12 +230,12 @@ def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Re
     )
 
 
-# Random numbers keyed by their purpose, so that they do not depend on earlier draws.
+# Random numbers in keyed streams, so that they do not depend on earlier draws.
 
 
-def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    # For one purpose and key (such as step and worker), each ≥ 0, independent of all others.
-    return np.random.Generator(np.random.PCG64([seed, zlib.crc32(purpose.encode()), *key]))
+def keyed(seed: int, rng_stream: str, *key: int) -> np.random.Generator:
+    # `key`, such as step and worker, has numbers ≥ 0. Generators of other streams and keys are independent.
+    return np.random.Generator(np.random.PCG64([seed, zlib.crc32(rng_stream.encode()), *key]))
 
 
 def shards(samples: int, workers: int, seed: int) -> list[NDArray[np.int64]]:

@@ -102,7 +102,7 @@ class Way(NamedTuple):
 
     target: int  # node
     route: int
-    purpose: int  # of its key
+    rng_stream: int  # of its key
     party: int  # in its key
     owner: int  # worker that the log calls its owner
     deliver: Callable[[Chunk], None]
@@ -116,7 +116,7 @@ def packet_of(fabric: Fabric, job: JobNumber, chunk: Chunk, way: Way) -> Packet:
         route=way.route,
         size_bytes=job.size_bytes(chunk),
         key=fabric.key(
-            way.purpose,
+            way.rng_stream,
             job.number,
             way.party,
             cause.stream,
@@ -370,7 +370,7 @@ class Worker:
             way = Way(
                 target=self.home.point.switch,
                 route=self.job.routes[self.rank],
-                purpose=KEY_WORKER,
+                rng_stream=KEY_WORKER,
                 party=self.rank,
                 owner=self.rank,
                 deliver=partial(self.home.point.receive, self.home.child),

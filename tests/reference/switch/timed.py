@@ -170,10 +170,10 @@ class TimedSwitch:
         cause = chunk._replace(cause=chunk.cause._replace(copy=0))  # a row has one timer
         self.egress.pass_again(self._outgoing(slot, cause), replicate, KEY_TIMED_LOOPBACK)
 
-    def _replicate(self, purpose: int, result: Chunk) -> None:
+    def _replicate(self, rng_stream: int, result: Chunk) -> None:
         if not self.receivers:  # all workers are known by now
             self.receivers, self.splitters = split_receivers(0, 1, self.workers, self.job.job.splits)
-        self.egress.replicate(self.receivers, result, purpose)
+        self.egress.replicate(self.receivers, result, rng_stream)
 
 
 class TimedWorker(Worker):

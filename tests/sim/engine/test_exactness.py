@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numba import config, njit
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import folder_of
 from netfold.sim.engine import setup as tables
 from netfold.sim.engine import tables as world
@@ -491,7 +491,7 @@ def test_every_draw_on_the_page_has_a_purpose_that_exists_and_no_number_in_its_p
     named = {name for draw in DRAWS for name in re.findall(r"\b[A-Z][A-Z_]+\b", draw)}
 
     assert len(DRAWS) > 25
-    assert sorted(name for name in named if not isinstance(getattr(purposes, name, None), int)) == []
+    assert sorted(name for name in named if not isinstance(getattr(rng_streams, name, None), int)) == []
     assert [draw for draw in DRAWS if re.search(r"(^|(seed|key|h), )\d+(,|$| \+)", draw)] == []
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import MERGEABLE
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import (
     Collective,
@@ -95,7 +95,7 @@ def estimate_in_network(
     if not roots:
         names = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {names}")
-    key = planned_key(mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
+    key = planned_key(mix_plain(seed, rng_streams.SWITCH_ROUTE, _JOB) >> 33)
     workers = _Workers.of(network, nodes, key)
     slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
     fastest: Estimate | None = None

@@ -12,7 +12,7 @@ import networkx as nx
 from netfold.errors import ScenarioError, did_you_mean
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.merge import words_per_word
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import check_absence, check_workers, fitted
 from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
@@ -477,7 +477,9 @@ class InNetworkResolver:
 
     def _tree_route(self, number: int) -> int:
         """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
-        first = mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, _ALL_WORKERS) >> 33
+        first = (
+            mix_plain(self.location.scenario.seed, rng_streams.SWITCH_ROUTE, self.index, _ALL_WORKERS) >> 33
+        )
         return planned_key((first + number) % 2**31)
 
     def _overflow(self, root: str) -> str:
