@@ -132,7 +132,7 @@ CHANGES = (
     ("ranges overlap", "words[size * server // count : size * (server + 1) // count«→ + 1»]"),
     (
         "a server adds nothing of an absent worker to its count",
-        "for index in «range(chunks)→[]» if is_absent else [parcel.number]:",
+        "for index in «range(chunks)→[]» if is_absent else [chunk.number]:",
     ),
     (
         "hops name the workers the other way round",

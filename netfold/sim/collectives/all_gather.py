@@ -23,7 +23,7 @@ from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
-from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
+from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import HostRun, MessageExchange, merge_ps, scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
@@ -106,9 +106,9 @@ class AllGatherRun(HostRun):
         yield context.hosts.work(worker, time_ps)
         return Merged(words, len(held), present=None if present.all() else present)
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message and the worker that merged it."""
-        return f"message {part} of {place.in_words}, as worker {worker} gathered it"
+        return f"message {part} of {operation_id.in_words}, as worker {worker} gathered it"
 
 
 def _chain(device: Device, message: Message, held: list[Words], key: int) -> tuple[Words, int]:

@@ -35,7 +35,7 @@ Wait: TypeAlias = "Generator[simpy.Event, Any, tuple[Merged, ...]]"
 MergeOrders = dict[tuple[int, int], Sequence[Sequence[HostHop]]]
 
 
-class OperationPlace(NamedTuple):
+class OperationId(NamedTuple):
     """One network operation of a job, the same at all workers."""
 
     step: int
@@ -97,7 +97,7 @@ class Collective(Protocol):
     def pipelines(self, message: Message) -> bool:
         """Whether it agrees on a scaled message's exponents while it sends the words."""
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation_id: OperationId) -> Wait:
         """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
 
     def merge_orders(self, step: int, bucket: int) -> MergeOrders:
@@ -112,7 +112,7 @@ class Collective(Protocol):
     def leaks(self) -> list[str]:
         """Slots and entries of switches that still hold words at the end of a run."""
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Where a word of message `part` of an operation of the latest step was merged: slot or segment."""
 
     def share(self) -> float:

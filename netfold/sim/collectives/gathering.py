@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import Words
 from netfold.sim.collectives.between_hosts import HostPlan
-from netfold.sim.collectives.collective import OperationPlace, RunContext
+from netfold.sim.collectives.collective import OperationId, RunContext
 from netfold.sim.collectives.host_messages import MessageExchange, operation_of
 from netfold.sim.collectives.transfers import Ints, Transfers, compiled
 from netfold.sim.engine.interface import Joint, Schedule
@@ -141,7 +141,7 @@ class Gathering:
             joint=gathered.joint,
             lane_names=self._lane_names(schedule, np.asarray(ranks, np.int64)),
         )
-        location = OperationPlace(request.step, request.bucket, request.operation)
+        location = OperationId(request.step, request.bucket, request.operation)
         name = f"{request.label} of {location.in_words}, as worker {worker} sent it"
         number = context.fabric.open_schedule(operation, name)
         gathered.numbers[worker] = number

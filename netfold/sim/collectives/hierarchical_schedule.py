@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
-from netfold.sim.collectives.collective import JobContext, OperationPlace, RunContext, collectives
+from netfold.sim.collectives.collective import JobContext, OperationId, RunContext, collectives
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.transfers import (
     Cut,
@@ -364,7 +364,9 @@ class HierarchicalRun(ScheduledRun):
             self._cuts[blocks] = composed(plan.groups, inner.cut, outer.cut(len(plan.groups)), blocks)
         return self._cuts[blocks]
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, operation and worker of a word, and the worker's group."""
         group = f"group {self._group_of[worker]} of {len(self._hierarchy.groups)}"
-        return f"message {part} of {place.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+        return (
+            f"message {part} of {operation_id.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+        )

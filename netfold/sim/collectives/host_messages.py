@@ -34,7 +34,7 @@ from netfold.sim.collectives.collective import (
     CollectiveSpec,
     JobContext,
     MergeOrders,
-    OperationPlace,
+    OperationId,
     Resolved,
     RunContext,
     Wait,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # Connections between hosts: chunks in order, as many at once as a window holds.
 
 
-class Parcel(NamedTuple):
+class Chunk(NamedTuple):
     """A chunk of a message; all but the words is in the header of its first packet."""
 
     owner: int  # worker or part of a message that the words belong to
@@ -64,7 +64,7 @@ class Parcel(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    parcel: Parcel
+    chunk: Chunk
     inbox: simpy.Store
     key: int
 
@@ -77,7 +77,7 @@ class _Connection:
     outstanding: int = 0  # packets
 
 
-class Channels:
+class Connections:
     """Reliable connections between the hosts of one job, `nodes` of them.
 
     A connection sends its chunks in order. It begins one if the packets outstanding leave room for it in the
@@ -88,16 +88,16 @@ class Channels:
         self._plan, self._context, self._nodes = plan, context, nodes
         self._connections: dict[tuple[int, int], _Connection] = {}
 
-    def send(self, source: int, target: int, parcel: Parcel, inbox: simpy.Store, key: int) -> None:
+    def send(self, source: int, target: int, chunk: Chunk, inbox: simpy.Store, key: int) -> None:
         """Send a chunk as soon as the connection has room; it is put into `inbox` when it has arrived.
 
         `key` identifies the chunk for keyed draws.
         """
         if self._nodes[source] == self._nodes[target]:
-            inbox.put(parcel)
+            inbox.put(chunk)
             return
         connection = self._connections.setdefault((source, target), _Connection())
-        connection.waiting.append(_Waiting(parcel, inbox, key))
+        connection.waiting.append(_Waiting(chunk, inbox, key))
         self._pump(source, target)
 
     def open(self, source: int, target: int, words: Words, key: int) -> tuple[simpy.Event, Words]:
@@ -126,22 +126,22 @@ class Channels:
     def _pump(self, source: int, target: int) -> None:
         connection = self._connections[source, target]
         while connection.waiting:
-            parcel, inbox, key = connection.waiting[0]
-            packets = self._packets(parcel.words)
+            chunk, inbox, key = connection.waiting[0]
+            packets = self._packets(chunk.words)
             if connection.outstanding and connection.outstanding + packets > self._plan.sender.window:
                 return
             connection.waiting.popleft()
             connection.outstanding += packets
-            delivered, received = self.open(source, target, parcel.words, key)
-            arrived = parcel._replace(words=received)
+            delivered, received = self.open(source, target, chunk.words, key)
+            arrived = chunk._replace(words=received)
             assert delivered.callbacks is not None
             delivered.callbacks.append(partial(self._deliver, (source, target), packets, arrived, inbox))
 
     def _deliver(
-        self, pair: tuple[int, int], packets: int, parcel: Parcel, inbox: simpy.Store, _: simpy.Event
+        self, pair: tuple[int, int], packets: int, chunk: Chunk, inbox: simpy.Store, _: simpy.Event
     ) -> None:
         self._connections[pair].outstanding -= packets
-        inbox.put(parcel)
+        inbox.put(chunk)
         self._pump(*pair)
 
 
@@ -180,24 +180,22 @@ class Finished:
         """A worker's finished chunk, with the words of another worker's if they are equal."""
         return replace(chunk, words=self.deduplicated(index, chunk.words))
 
-    def assembled(
-        self, index: Hashable, parcel: Parcel, arrived: dict[int, dict[Any, Words]]
-    ) -> Words | None:
+    def assembled(self, index: Hashable, chunk: Chunk, arrived: dict[int, dict[Any, Words]]) -> Words | None:
         """A message with one more of its chunks, once all have arrived.
 
         `arrived` holds the chunks of incomplete messages by owner. The message is what is stored at `index`
         if all its chunks are those stored.
         """
-        chunks = arrived.setdefault(parcel.owner, {})
-        chunk_key = parcel.owner, parcel.number
-        chunks[chunk_key] = self.deduplicated(chunk_key, parcel.words)
-        if len(chunks) < parcel.total:
+        chunks = arrived.setdefault(chunk.owner, {})
+        chunk_key = chunk.owner, chunk.number
+        chunks[chunk_key] = self.deduplicated(chunk_key, chunk.words)
+        if len(chunks) < chunk.total:
             return None
-        del arrived[parcel.owner]
-        if index in self._first and all(words is self._first[chunk] for chunk, words in chunks.items()):
+        del arrived[chunk.owner]
+        if index in self._first and all(words is self._first[key] for key, words in chunks.items()):
             return self._first[index]
-        in_order = [chunks[parcel.owner, number] for number in range(parcel.total)]
-        return in_order[0] if parcel.total == 1 else np.concatenate(in_order)
+        in_order = [chunks[chunk.owner, number] for number in range(chunk.total)]
+        return in_order[0] if chunk.total == 1 else np.concatenate(in_order)
 
     def made(self, name: str, chunks: Mapping[Any, Words], make: Callable[[], T]) -> T:
         """What a worker makes of its chunks; made once for all workers with the same chunks."""
@@ -277,7 +275,7 @@ class HostRun(ABC):
         self.servers: list[Server] = []
         self._context = context
         self._begun = 0  # messages
-        self._open: dict[tuple[OperationPlace, int], _Open] = {}
+        self._open: dict[tuple[OperationId, int], _Open] = {}
         self._orders: dict[tuple[int, int], MergeOrders] = {}  # keys: step and bucket
 
     @abstractmethod
@@ -288,14 +286,14 @@ class HostRun(ABC):
         """
 
     @abstractmethod
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Where a word of a worker's message was merged."""
 
     def begin(self, operation: MessageExchange) -> None:
         """Prepare for a message whose first worker has begun; does nothing by default."""
         return
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationId) -> Wait:
         """Carry one worker's messages, one after the other."""
         merged: tuple[Merged, ...] = ()
         for part, message in enumerate(messages):
@@ -303,7 +301,7 @@ class HostRun(ABC):
         return merged
 
     def _exchange(
-        self, worker: int, message: Message, operation: OperationPlace, part: int
+        self, worker: int, message: Message, operation: OperationId, part: int
     ) -> Generator[simpy.Event, Any, Merged]:
         is_alone = self.workers == 1 and not self.needs_network_alone and message.merge is not Merge.GATHER
         if is_alone or (message.merge in MERGEABLE and message.size == 0):
@@ -355,12 +353,12 @@ class HostRun(ABC):
 
 
 class ChannelRun(HostRun):
-    """Messages between hosts in chunks, over connections that send them in order (`Channels`)."""
+    """Messages between hosts in chunks, over connections that send them in order (`Connections`)."""
 
     def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
         """Run on the nodes of the context, and on those of servers."""
         super().__init__(context)
-        self.channels = Channels(plan, context, (*context.nodes, *servers))
+        self.connections = Connections(plan, context, (*context.nodes, *servers))
 
     @property
     @abstractmethod
@@ -450,11 +448,11 @@ class ScheduledRun(HostRun):
         """
         return self._plan.collective.cut(self.workers, words, by_codec)
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, operation and worker of a word; all workers merge it."""
         collective = self._plan.collective
         where = f"worker {worker}{collective.where(worker, self.workers)}"
-        return f"message {part} of {place.in_words} {collective.path_in_words}, as {where} got it"
+        return f"message {part} of {operation_id.in_words} {collective.path_in_words}, as {where} got it"
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Let a worker begin, and return the merged message when it has all of it."""
@@ -497,7 +495,7 @@ class ScheduledRun(HostRun):
             asks=self._delayed,
         )
         request = exchange.request
-        location = OperationPlace(request.step, request.bucket, request.operation)
+        location = OperationId(request.step, request.bucket, request.operation)
         number = context.fabric.open_schedule(
             operation, f"{request.label} of {location.in_words}", partial(self._answer, exchange.number)
         )

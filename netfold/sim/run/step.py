@@ -18,7 +18,7 @@ from netfold.homomorphic.merge import Merged
 from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.finding import Findings, RecordedOperation
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
 from netfold.sim.run.context import (
     LAST,
@@ -50,10 +50,10 @@ class MessageAgreement:
     def __init__(self, workers: int, findings: Sequence[Findings] = ()) -> None:
         """`findings` are those on the job's rounds so far; the caller may append to them."""
         self._workers, self._findings = workers, findings
-        self._begun: dict[OperationPlace, _First] = {}
+        self._begun: dict[OperationId, _First] = {}
 
     def require(
-        self, place: OperationPlace, worker: int, sent: Sent, operations: Sequence[RecordedOperation] = ()
+        self, operation_id: OperationId, worker: int, sent: Sent, operations: Sequence[RecordedOperation] = ()
     ) -> None:
         """Require that a worker's messages have the same kinds and lengths as those of the others.
 
@@ -64,7 +64,7 @@ class MessageAgreement:
         CodecError
             What both workers send, and whether damaged words are the reason.
         """
-        first = self._begun.setdefault(place, _First(worker, sent, []))
+        first = self._begun.setdefault(operation_id, _First(worker, sent, []))
         if _kinds(sent) != _kinds(first.sent):
             both = first.worker, worker
             differed = _differing_label(operations, both)
@@ -77,12 +77,12 @@ class MessageAgreement:
                 why = "all workers must send the same messages, and these read the same words before"
             raise CodecError(
                 f"worker {worker} sends {described(sent)} where worker {first.worker} sends "
-                f"{described(first.sent)} ({place}): {why}",
+                f"{described(first.sent)} ({operation_id}): {why}",
                 is_undecoded=differed is not None or not decoded_alike,
             )
         first.workers.append(worker)
         if len(first.workers) == self._workers:
-            del self._begun[place]
+            del self._begun[operation_id]
 
 
 def _kinds(sent: Sent) -> list[tuple[object, ...]] | None:
@@ -137,12 +137,12 @@ def _content(array: NDArray[Any] | None) -> bytes | None:
 class _Turn:
     """One turn of the common order."""
 
-    place: OperationPlace
+    operation_id: OperationId
     workers_left: int
     """Workers that have not had this turn."""
 
 
-class Turns:
+class Coordinator:
     """Gives every worker `at_once` turns at a time, in the same order at all workers."""
 
     def __init__(self, environment: simpy.Environment, workers: int, at_once: int) -> None:
@@ -151,13 +151,13 @@ class Turns:
         self._chosen = 0  # length of the order so far
         self._given = [0] * workers
         self._room = [at_once] * workers
-        self._waiting: list[dict[OperationPlace, tuple[int, simpy.Event]]] = [{} for _ in range(workers)]
+        self._waiting: list[dict[OperationId, tuple[int, simpy.Event]]] = [{} for _ in range(workers)]
         self._is_deciding = [False] * workers
 
-    def take(self, worker: int, place: OperationPlace, rank: int) -> simpy.Event:
+    def take(self, worker: int, operation_id: OperationId, rank: int) -> simpy.Event:
         """Event at which a worker's turn begins; it ends with `release`."""
         begins = self._environment.event()
-        self._waiting[worker][place] = rank, begins
+        self._waiting[worker][operation_id] = rank, begins
         self._decide_later(worker)
         return begins
 
@@ -184,12 +184,12 @@ class Turns:
                 self._order[position] = _Turn(first, self._workers)
                 self._chosen += 1
             turn = self._order[position]
-            if turn.place not in waiting:
+            if turn.operation_id not in waiting:
                 return
             turn.workers_left -= 1
             if not turn.workers_left:
                 del self._order[position]
-            _, begins = waiting.pop(turn.place)
+            _, begins = waiting.pop(turn.operation_id)
             self._room[worker] -= 1
             self._given[worker] += 1
             begins.succeed()

@@ -25,7 +25,7 @@ from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.collectives import host_messages
 from netfold.sim.collectives.gathering import Gathering
-from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledRun
+from netfold.sim.collectives.host_messages import Chunk, Connections, MessageExchange, ScheduledRun
 from netfold.sim.collectives.parameter_server import ServerHost
 from tests.examples import examples
 from tests.registry import known
@@ -137,17 +137,17 @@ def damage_once(monkeypatch: pytest.MonkeyPatch, source: int, target: int) -> li
 
     Faults of scenarios cannot: packets between hosts with a flipped bit are always discarded.
     """
-    deliver, struck = Channels._deliver, list[int]()
+    deliver, struck = Connections._deliver, list[int]()
 
     def damaged(
-        self: Channels, pair: tuple[int, int], packets: int, parcel: Parcel, inbox: Any, event: Any
+        self: Connections, pair: tuple[int, int], packets: int, chunk: Chunk, inbox: Any, event: Any
     ) -> None:
-        if pair == (source, target) and parcel.words.size and not struck:
-            struck.append(parcel.words.size)
-            parcel.words[-1] ^= np.uint32(1)  # the last value of a list
-        deliver(self, pair, packets, parcel, inbox, event)
+        if pair == (source, target) and chunk.words.size and not struck:
+            struck.append(chunk.words.size)
+            chunk.words[-1] ^= np.uint32(1)  # the last value of a list
+        deliver(self, pair, packets, chunk, inbox, event)
 
-    monkeypatch.setattr(Channels, "_deliver", damaged)
+    monkeypatch.setattr(Connections, "_deliver", damaged)
     return struck
 
 
@@ -260,11 +260,11 @@ def test_a_hop_that_merges_the_wrong_way_fails(
 def dropping(without: Callable[[Any], Any]) -> Callable[..., Any]:
     """What arrives at a server, but nothing that worker 1 has sent."""
 
-    def next_parcel(self: ServerHost, operation: MessageExchange) -> Generator[simpy.Event, Any, Any]:
-        parcel: Parcel = yield self._job.inbox(self._job.workers + self.index, operation).get()
-        return parcel._replace(words=without(parcel.words)) if parcel.owner == 1 else parcel
+    def next_chunk(self: ServerHost, operation: MessageExchange) -> Generator[simpy.Event, Any, Any]:
+        chunk: Chunk = yield self._job.inbox(self._job.workers + self.index, operation).get()
+        return chunk._replace(words=without(chunk.words)) if chunk.owner == 1 else chunk
 
-    return next_parcel
+    return next_chunk
 
 
 @pytest.mark.parametrize(("how", "collective"), [("union", "one"), ("memory", "beside")])
