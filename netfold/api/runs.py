@@ -24,7 +24,7 @@ from netfold.sim.scenario.load import load as load_scenario
 from netfold.sim.scenario.resolve import resolve
 
 if TYPE_CHECKING:
-    from netfold.sim.run.context import Progress
+    from netfold.sim.run.progress import Progress
 
 # Late imports: the engine, Matplotlib and PyTorch take longer than what only reads a scenario or a folder.
 
@@ -159,7 +159,7 @@ def run(
     If an exception (Ctrl-C included) ends a run after its first variant, its note says where the results of
     the finished variants are.
     """
-    from netfold.sim.run.context import silent
+    from netfold.sim.run.progress import silent
     from netfold.sim.run.run import run_scenario
 
     if not native:

@@ -27,8 +27,8 @@ from netfold.sim.keys import Section
 from netfold.sim.network.fabric import Fabric, Sampler, packets_of_streams
 from netfold.sim.plan.plan import Change, VariantPlan
 from netfold.sim.run.checkpoint_store import CheckpointStore, UnstorableError, is_record, packed, unpacked
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import RunningJob
+from netfold.sim.run.progress import ProgressReporter
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.stall import StalledError
 from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import AFTER_BACKWARD, RunningJob
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion

@@ -29,8 +29,17 @@ from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
-from netfold.sim.run.context import LAST, Activities, ProgressReporter, SerialUnit
-from netfold.sim.run.step import Computing, Coordinator, MessageAgreement, WireBytes, stretches
+from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.step import (
+    LAST,
+    Computing,
+    Coordinator,
+    MessageAgreement,
+    SerialDevice,
+    WireBytes,
+    WorkerActivities,
+    stretches,
+)
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.hardware import STEADY, Device, Variation, charge_ps, scaled_ps
 
@@ -88,13 +97,13 @@ class RunningJob:
         self.failure: CodecError | None = None  # the error that ended it early
         self.steps_done = 0
         self.encoders: list[WorkerEncoder] = []
-        self._activities = Activities(self.hosts, self.workers, self.set_activity)
+        self._activities = WorkerActivities(self.hosts, self.workers, self.set_activity)
         self._wire = WireBytes(self.sent_bytes, self.host_links)
         # What does each worker's passes, and its encoding and decoding; the two may be one.
-        self._devices = [SerialUnit(environment) for _ in range(self.workers)]
+        self._devices = [SerialDevice(environment) for _ in range(self.workers)]
         self._coders = self._devices
         if self.overlap.encode == "beside":
-            self._coders = [SerialUnit(environment) for _ in range(self.workers)]
+            self._coders = [SerialDevice(environment) for _ in range(self.workers)]
         self._coordinator = Coordinator(environment, self.workers, at_once=1)
         self._in_flight = Coordinator(environment, self.workers, self.overlap.buckets_in_flight)
         self._agreement = MessageAgreement(self.workers, self.journal.findings)
@@ -402,7 +411,7 @@ class RunningJob:
         self._record(side, start_ps, phase=phase, label=side.label)
 
     def _wait_for(
-        self, unit: SerialUnit, side: _Side, phase: str, rank: int
+        self, unit: SerialDevice, side: _Side, phase: str, rank: int
     ) -> Generator[simpy.Event, Any, None]:
         """Take the device, when it is this work's turn."""
         asked_ps = self._now_ps

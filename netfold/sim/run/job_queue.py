@@ -26,8 +26,8 @@ from netfold.sim.plan.plan import (
     Placer,
 )
 from netfold.sim.results.job_times import JobTimes
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import RunningJob
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.workload.workload_keys import Workloads
 

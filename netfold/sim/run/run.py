@@ -18,9 +18,9 @@ from netfold.sim.results.folder import RunData, Unfinished, write_run
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
 from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
 from netfold.sim.run.compiling import compiling
-from netfold.sim.run.context import Progress, ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.named_files import read_named, with_setups
+from netfold.sim.run.progress import Progress, ProgressReporter
 from netfold.sim.run.variant import (
     Outcome,
     VariantResult,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,11 +21,7 @@ from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.finding import Findings, RecordedOperation
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
-from netfold.sim.run.context import (
-    LAST,
-    Activities,
-    SerialUnit,
-)
+from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.workload import Bucket
 from netfold.sim.workload.hardware import Passes, scaled_ps
 
@@ -195,6 +192,99 @@ class Coordinator:
             begins.succeed()
 
 
+# A unit that does one piece of work at a time, such as a worker's device.
+
+
+LAST = 2**31  # rank after those of all buckets
+
+
+class SerialDevice:
+    """Does one piece of work at a time, without interruption.
+
+    When it is free it takes, of the work that waits at the end of that instant, that with the lowest rank,
+    and of equal ranks what asked first.
+    """
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self._environment = environment
+        self._waiting: list[tuple[int, int, simpy.Event]] = []  # rank, number of the request
+        self._requests_count = 0
+        self._is_busy = self._is_deciding = False
+
+    def take(self, rank: int) -> simpy.Event:
+        """Event at which the unit begins this work, which ends with `release`."""
+        begins = self._environment.event()
+        heapq.heappush(self._waiting, (rank, self._requests_count, begins))
+        self._requests_count += 1
+        self._decide_later()
+        return begins
+
+    def release(self) -> None:
+        """End the present work."""
+        self._is_busy = False
+        self._decide_later()
+
+    def _decide_later(self) -> None:
+        if self._is_busy or self._is_deciding or not self._waiting:
+            return
+        self._is_deciding = True
+        EndOfInstant(self._environment, InstantPhase.DEVICE).callbacks.append(self._decide)
+
+    def _decide(self, _: simpy.Event) -> None:
+        self._is_deciding, self._is_busy = False, True
+        heapq.heappop(self._waiting)[-1].succeed()
+
+
+# What every worker does now, for the diagnosis of a stall.
+
+
+class WorkerActivities:
+    """The activities of a job's workers: of each bucket in flight or, if there is none, of the device."""
+
+    def __init__(self, hosts: HostTimes, workers: int, show: Callable[[int, str, int], None]) -> None:
+        self._hosts, self._show = hosts, show  # `show` takes worker, text, and when that ends
+        self._buckets: list[dict[int, str]] = [{} for _ in range(workers)]
+        self._computing = [("", 0)] * workers  # the latest text, and when that ends
+        self._step, self._left = 0, [0] * workers  # buckets that have not landed in this step
+
+    def begin(self, step: int, buckets_count: int) -> None:
+        # `buckets_count` is that of each worker.
+        self._step, self._left = step, [buckets_count] * len(self._left)
+
+    def compute(self, worker: int, what: str, now_ps: int, end_ps: int) -> None:
+        """The device's passes are at a point, up to a time."""
+        self._computing[worker] = what, end_ps
+        if not self._buckets[worker]:
+            self._report(worker, now_ps)
+
+    def set(self, worker: int, bucket: int, what: str, until_ps: int) -> None:
+        """A bucket in flight is at a point, up to a time as far as that is known."""
+        self._buckets[worker][bucket] = what
+        texts = self._buckets[worker]
+        self._tell(worker, "; ".join(texts[bucket_index] for bucket_index in sorted(texts)), until_ps)
+
+    def land(self, worker: int, bucket: int, now_ps: int) -> None:
+        """A bucket is no longer in flight."""
+        self._buckets[worker].pop(bucket, None)  # a round may have no operation
+        self._left[worker] -= 1
+        if not self._left[worker]:
+            self._computing[worker] = f"is done with step {self._step}", now_ps
+        self._report(worker, now_ps)
+
+    def _report(self, worker: int, now_ps: int) -> None:
+        texts = self._buckets[worker]
+        what, end_ps = self._computing[worker]
+        if texts:
+            what, end_ps = "; ".join(texts[bucket_index] for bucket_index in sorted(texts)), now_ps
+        self._tell(worker, what, max(now_ps, end_ps))
+
+    def _tell(self, worker: int, what: str, until_ps: int) -> None:
+        crash_ps = self._hosts.crash_ps(worker)
+        if until_ps >= crash_ps:
+            what, until_ps = HAS_CRASHED, crash_ps
+        self._show(worker, what, until_ps)
+
+
 # The rounds that the bytes on workers' links belong to.
 
 
@@ -333,8 +423,8 @@ class Computing:
         self,
         environment: simpy.Environment,
         hosts: HostTimes,
-        device: SerialUnit,
-        activities: Activities,
+        device: SerialDevice,
+        activities: WorkerActivities,
         stretches: Sequence[Stretch],
         begin: Callable[[], int] | None = None,
     ) -> None:

@@ -40,10 +40,10 @@ from netfold.sim.results.records import (
 )
 from netfold.sim.results.summary import summarize, worst
 from netfold.sim.run.checkpoint import Keeper
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.job_queue import Arrivals, alone_times
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads

@@ -31,7 +31,7 @@ class WantedJob(NamedTuple):
 Make = Callable[[int, tuple[str, ...], Site, CollectiveSection], "JobPlan"]  # a job on its hosts
 
 
-class Queue:
+class Placer:
     """Places jobs on what is free; `make` makes the plan of a job, by its number, on its hosts."""
 
     def __init__(self, site: Site, wanted: Sequence[WantedJob], make: Make) -> None:
@@ -61,7 +61,7 @@ class Queue:
         self._site.add_links()
         return pairs
 
-    def begin(self) -> Queue:
+    def begin(self) -> Placer:
         """Forget all jobs: the beginning of a run."""
         self._links_count = len(self._site.network.link_names)
         for index in range(len(self._wanted)):

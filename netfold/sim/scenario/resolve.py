@@ -45,7 +45,7 @@ from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import Queue, WantedJob
+from netfold.sim.scenario.placer import Placer, WantedJob
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
 from netfold.sim.workload.devices import DeviceOption
@@ -593,11 +593,11 @@ class _VariantResolver:
             for section, location in self.jobs
             if isinstance(section, variant_keys.JobSection)
         ]
-        queue = Queue(site, wanted, self._job)
-        pairs = queue.alone()
+        placer = Placer(site, wanted, self._job)
+        pairs = placer.alone()
         jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
         longest_ps = max((fallback.collective.sender.timeout_max_ps for fallback in others), default=0)
-        return site, tuple(jobs), Admission(FIFO, queue.begin, queue.room([*jobs, *others]), longest_ps)
+        return site, tuple(jobs), Admission(FIFO, placer.begin, placer.room([*jobs, *others]), longest_ps)
 
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
         """What each host takes for packets, by node: as its job says, or the variant."""

@@ -55,7 +55,7 @@ from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import circumstances, folder_name, to_json
 from netfold.sim.results.format import frame, to_parquet
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
-from netfold.sim.run.context import Progress, silent
+from netfold.sim.run.progress import Progress, silent
 from netfold.sim.studies import ROUNDS
 from netfold.sim.studies.codec_measures import (
     Case,

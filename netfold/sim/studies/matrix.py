@@ -28,7 +28,7 @@ from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.format import frame
 from netfold.sim.results.summary import GOOD, kind, summarize
 from netfold.sim.run.compiling import compiling
-from netfold.sim.run.context import Progress, silent
+from netfold.sim.run.progress import Progress, silent
 from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load

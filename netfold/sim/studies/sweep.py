@@ -31,7 +31,7 @@ from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.compiling import compile_engine, is_cold
-from netfold.sim.run.context import silent
+from netfold.sim.run.progress import silent
 from netfold.sim.scenario.load import Given, Scenario, load, running_code, scenario_of, sets_of
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep_output, sweep_workers

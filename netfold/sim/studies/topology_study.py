@@ -324,7 +324,7 @@ _UNITS = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
 
 
 @dataclass(frozen=True)
-class Key:
+class TopologyKey:
     """A key that a topology may have in a scenario."""
 
     name: str
@@ -335,20 +335,20 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TopologyKind:
     """A topology that a scenario can name."""
 
     kind: str
     meaning: str
     closed_forms: str  # how its figures follow from its keys; empty where nothing is known
-    keys: tuple[Key, ...]
+    keys: tuple[TopologyKey, ...]
 
 
-def listing() -> tuple[Kind, ...]:
+def listing() -> tuple[TopologyKind, ...]:
     return tuple(_describe(section) for section in topology_sections())
 
 
-def _describe(section: type[TopologySection]) -> Kind:
+def _describe(section: type[TopologySection]) -> TopologyKind:
     (kind,) = get_args(section.model_fields["kind"].annotation)
     text = inspect.cleandoc(section.__doc__ or "")
     meaning, _, rest = text.partition("\n")
@@ -367,8 +367,8 @@ def _describe(section: type[TopologySection]) -> Kind:
             default = units[name].format(default)
         if name != "kind":
             meant = " ".join((field.description or "").split())
-            described_keys.append(Key(name, default, field.is_required(), meant))
-    return Kind(kind, meaning, rest.strip("\n"), tuple(described_keys))
+            described_keys.append(TopologyKey(name, default, field.is_required(), meant))
+    return TopologyKind(kind, meaning, rest.strip("\n"), tuple(described_keys))
 
 
 # All measures of a network, with an estimate of the time of an all-reduce for each collective.

@@ -18,8 +18,8 @@ from netfold.sim.collectives.collective import MergeOrders, OperationId, Wait
 from netfold.sim.engine.interface import Condition, Overflow
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import RunningJob
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.hardware import STEADY, Device, Variation

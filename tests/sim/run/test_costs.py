@@ -19,9 +19,9 @@ from netfold.sim.plan.plan import JobPlan
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
 from netfold.sim.run import encoding_costs as measure
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps, fitted, fitted_cost
 from netfold.sim.run.encoding_costs import measured as measured_costs
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load

@@ -39,7 +39,7 @@ from netfold.kernels.progress import COMPILING
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
-from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly
