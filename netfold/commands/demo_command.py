@@ -154,7 +154,7 @@ def demo(
     """
     from rich.table import Table
 
-    from netfold.api.runs import run
+    from netfold.api import run
 
     columns = _columns()
     for act in ACTS:
