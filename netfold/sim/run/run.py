@@ -15,8 +15,7 @@ from typing import Any
 from netfold.errors import InvariantError, NetfoldError, RunError, names_hint
 from netfold.sim.files import one_run, require_writable
 from netfold.sim.results.folder import RunData, Unfinished, write_run
-from netfold.sim.run.checkpoint import Checkpoints, Keeper
-from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
+from netfold.sim.run.checkpoint import Checkpoints, CheckpointStore, Identity, Keeper
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.named_files import read_named, with_setups
@@ -135,7 +134,7 @@ class _Run:
             "the files that it names": json.dumps(self._files.inputs, sort_keys=True),
         }
         store = CheckpointStore(self._out_dir, Identity(scenario.name, scenario.seed, parts))
-        self._keeper = checkpoints.keeper(store)
+        self._keeper = Keeper(store, checkpoints)
         if name := self._keeper.store.unfinished:
             self._unfinished.take_over(scenario.name, name)
 
