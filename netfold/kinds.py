@@ -120,7 +120,7 @@ def _import_home(base: type[Any]) -> None:
 
 @cache
 def _entry_points() -> EntryPoints:
-    """Those of all installed packages; reading them takes some milliseconds."""
+    # Of all installed packages; reading them takes some milliseconds.
     return EntryPoints(entry for package in distributions() for entry in package.entry_points)
 
 

@@ -27,7 +27,7 @@ from numba import njit
 from numba.core import event
 from numpy.typing import NDArray
 
-from netfold.kernels import bits, progress, rng_streams
+from netfold.kernels import bits, compile_progress, rng_streams
 from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
@@ -146,7 +146,7 @@ def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_
     told: list[tuple[int, int]] = []
     with (
         event.install_recorder("numba:compile") as recorder,
-        progress.observed(lambda *both: told.append(both)),
+        compile_progress.observed(lambda *both: told.append(both)),
     ):
         result = compiled_halves(np.array([-3], np.int32), np.array([7]), np.array([-3]).astype(np.uint32))
 
@@ -154,8 +154,8 @@ def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_
     compiled = [each.data["dispatcher"].py_func.__name__ for _, each in recorder.buffer if each.is_start]
     assert sorted(compiled) == ["half", "half", "halves"]
     (done, known), (_, known_then) = told
-    assert known == known_then == progress.counts()[1]
-    assert done <= progress.counts()[0] <= known
+    assert known == known_then == compile_progress.counts()[1]
+    assert done <= compile_progress.counts()[0] <= known
     assert half(-3) == -2  # from Python: a kernel of its own
 
 
@@ -167,8 +167,8 @@ def quarter(number: int) -> int:
 def test_a_kernel_waits_until_no_other_process_compiles_it() -> None:
     waits: list[str] = []
     with (
-        progress.elsewhere([f"{__name__}.half"], lambda: waits.append("other")),
-        progress.elsewhere(
+        compile_progress.elsewhere([f"{__name__}.half"], lambda: waits.append("other")),
+        compile_progress.elsewhere(
             [f"{__name__}.{name}" for name in ("quarter", "counts")], lambda: waits.append("own")
         ),
     ):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netfold.errors import escaped
-from netfold.kernels.progress import COMPILING
+from netfold.kernels.compile_progress import COMPILING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -38,13 +38,7 @@ class KeepingEncoder(Encoder):
         self.encoder.begin(step)
 
     def vector_of(self, gradient: Gradient, round: Round) -> Gradient | None:
-        """What is kept for a bucket; None before the end of its first round.
-
-        Raises
-        ------
-        ValueError
-            The bucket had another length before.
-        """
+        """What is kept for a bucket, whose length never changes; None before the end of its first round."""
         held = self.kept.get(round.bucket)
         if held is not None and held.size != gradient.size:
             raise ValueError(

@@ -26,7 +26,7 @@ from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from netfold.kernels.progress import wait_for_others
+from netfold.kernels.compile_progress import wait_for_others
 
 # Where compiled code is kept on disk.
 #

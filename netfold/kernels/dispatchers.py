@@ -17,7 +17,7 @@ import numba.core.dispatcher
 import numba.core.registry
 from numba import types
 
-from netfold.kernels.progress import note, wait_for_others
+from netfold.kernels.compile_progress import note, wait_for_others
 
 CORE: Any = numba.core
 """Its classes have no types."""

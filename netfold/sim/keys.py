@@ -300,7 +300,7 @@ _UNITS = ("_bps", "_ps", "_bytes")
 
 
 def key_of(name: str) -> str:
-    """The key of a field, which is named without its unit: "rate" for "rate_bps"."""
+    # "rate" for "rate_bps".
     return next((name.removesuffix(unit) for unit in _UNITS if name.endswith(unit)), name)
 
 
@@ -453,7 +453,7 @@ def _of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]
 
 @cache
 def _reader(kind: str, section: type[AnySection]) -> SchemaValidator:
-    """What reads one section; the places of its errors begin with the kind, as those of a union."""
+    # The places of its errors begin with the kind, as those of a union.
     return SchemaValidator(core_schema.tagged_union_schema({kind: _read(section)}, "kind"))
 
 

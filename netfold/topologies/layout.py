@@ -191,7 +191,7 @@ def _grid(at: Mapping[str, Sequence[int]]) -> dict[str, Place]:
 
 
 def _passes_others(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether a straight line on the grid would run over other switches."""
+    # Whether a straight line on the grid would run over other switches.
     return any(abs(coordinate - two) > 1 for coordinate, two in zip(a, b, strict=False)) or a[3:] != b[3:]
 
 

@@ -145,7 +145,7 @@ def _steps(trees: list[BinaryTree]) -> Iterator[Step]:
 
 
 def _by_depth(tree: BinaryTree, workers: Ints) -> list[Ints]:
-    """Workers in this order, those of each depth together."""
+    # Workers in this order, those of each depth together.
     return np.split(workers, np.flatnonzero(np.diff(tree.depths[workers])) + 1) if workers.size else []
 
 

@@ -137,7 +137,7 @@ class Job:
 
     @property
     def slots_count(self) -> int:
-        """Slots at each switch of its tree, of two versions each."""
+        # Slots at each switch of its tree, of two versions each.
         return self.sender.window
 
     @property

@@ -148,12 +148,11 @@ FLOW_COUNTERS = ("timeouts", "retransmitted_packets", "reordered_packets", "spur
 
 
 def plain(table: Table) -> NDArray[Any]:
-    """The same table without an attribute for each column, which would take Python ten times as long."""
+    # The same table without an attribute for each column, which would take Python ten times as long.
     return np.ndarray.view(table, np.ndarray)
 
 
 def in_clock(world: World, name: str) -> int:
-    """A field of the clock."""
     return int(plain(world.clock)[name][0])
 
 
@@ -239,7 +238,6 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:
-    """What each switch of a job's tree did, by point."""
     return _rows(plain(world.points)[points_of(world, job)], tables.POINT_COUNTERS)
 
 

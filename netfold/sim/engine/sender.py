@@ -49,7 +49,6 @@ def push_timer(world: World, sender: Any, timer: int) -> None:
 
 @inlined
 def disarm(sender: Any) -> None:
-    """Void a sender's timer."""
     sender.armed_ps, sender.armed_order = NEVER, -1
 
 

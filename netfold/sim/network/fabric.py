@@ -382,15 +382,7 @@ class Fabric:
     def begin_joint(
         self, joint: int, rank: int, number: int, *, words: Words, others: Iterable[tuple[int, int]]
     ) -> simpy.Event:
-        """Let a worker begin in joint operations; the event fires when it has finished all of them.
-
-        Parameters
-        ----------
-        number, words
-            The operation whose first worker it is, and its words.
-        others
-            Operations that are open, and its place in each.
-        """
+        """Let a worker begin operation `number`, and join others; fires when it has finished all."""
         self.engine.advance(int(self._environment.now))
         self.engine.begin(number, 0, words)
         for opened, worker_index in others:

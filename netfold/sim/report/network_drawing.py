@@ -71,7 +71,7 @@ class Drawing(Protocol):
 
 
 def drawing_of(graph: nx.Graph) -> Drawing:
-    """A drawing of a valid graph: of its nodes, or of its classes where it is large."""
+    # Of a valid graph's nodes, or of its classes where it is large.
     return _Classes(graph) if len(graph) > NODES_DRAWN_MAX else _Nodes(graph)
 
 
@@ -277,7 +277,7 @@ class _Names(Artist):
 
 @cache
 def _width(name: str) -> float:
-    """Of text in the house font, over the size of that."""
+    # Of text in the house font, over the size of that.
     return float(text_to_path.get_text_width_height_descent(name, FontProperties(size=1), False)[0])
 
 

@@ -207,11 +207,11 @@ class Measured:
         return sum(step.elements for step in self.steps)
 
     def total(self, column: str) -> int:
-        """The sum of a column over the rounds of finished steps."""
+        # Over the rounds of finished steps.
         return sum(getattr(record, column) for record in self.finished)
 
     def noted(self, column: str) -> int:
-        """The sum of a column over all rounds."""
+        # Over all rounds.
         return sum(getattr(record, column) for record in self.rounds)
 
     def on_links(self, column: str) -> int:
@@ -221,7 +221,7 @@ class Measured:
         return _mean(total, len(self.steps))
 
     def per_worker(self, total: int) -> int | float | None:
-        """A total by step and worker."""
+        # And by step.
         return _mean(total, len(self.steps) * self.fact.workers)
 
     def step_us(self, total_ps: int, workers: int = 1) -> float | None:
@@ -251,7 +251,7 @@ class Measured:
 
     @property
     def dense_bytes(self) -> int:
-        """Of the gradients of all workers as float32."""
+        # The gradients of all workers as float32.
         return self.fact.workers * DENSE_ELEMENT_BYTES * self.total("elements")
 
     def bits_per_element(self, column: str) -> float | None:
@@ -264,7 +264,7 @@ class Measured:
 
     @property
     def last_test(self) -> StepRecord | None:
-        """The last step that was followed by a test on held-out data."""
+        # The last step that was followed by a test on held-out data.
         return next((step for step in reversed(self.steps) if step.test_score is not None), None)
 
     @cached_property
@@ -309,7 +309,6 @@ def has_target(values: Values) -> bool:
 
 
 def has_job_times(values: Values) -> bool:
-    """Whether this is a job that comes and goes."""
     return "completion_time_us" in values
 
 
@@ -360,7 +359,6 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """The name in words, for figures."""
         return self.name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")
 
     def value(self, variant: Measured) -> Any:

@@ -118,13 +118,7 @@ class _Reader(pickle.Unpickler):
 
 
 def packed(value: object, parts: Sequence[Any] = ()) -> bytes:
-    """The bytes of a value; `parts` are objects that it may refer to, and are not in them.
-
-    Raises
-    ------
-    UnstorableError
-        It holds something else than data.
-    """
+    """The bytes of a value, without the `parts` that it may refer to. UnstorableError: it is not all data."""
     file = io.BytesIO()
     _Writer(file, {id(part): number for number, part in enumerate(parts)}).dump(value)
     return file.getvalue()
@@ -485,7 +479,7 @@ class Keeper:
         self._saved = None
 
     def result(self, number: int) -> Any:
-        """The result of a variant that is finished already; None if it is not."""
+        # Of a variant that is finished already; None if it is not.
         return self.store.result(number, unpacked) if self._resumes else None
 
     def put_result(self, number: int, result: object) -> None:

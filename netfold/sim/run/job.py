@@ -117,7 +117,7 @@ class RunningJob:
         self._phases_count = 0  # phases recorded before the open step
 
     def start(self, steps: int, start_ps: int = 0) -> None:
-        """Start its SimPy process, `process`, which ends early where `failure` is set."""
+        # Its SimPy process ends early where `failure` is set.
         self.process = self.environment.process(self._steps(steps, start_ps))
 
     def _steps(self, steps: int, start_ps: int) -> Generator[simpy.Event, Any, None]:
@@ -201,10 +201,7 @@ class RunningJob:
         self._record_passes(step)
 
     def _applied(self, decoded: Decoded) -> Decoded:
-        """What the weights are moved by. A codec that makes updates has its sums applied as updates, too.
-
-        So it is in a real training: the optimizer subtracts what `netfold.torch` gives it.
-        """
+        """What the weights are moved by: a codec that makes updates has its sums applied as updates, too."""
         if decoded.is_update or StepFact.LEARNING_RATE not in self.codec.needs:
             return decoded
         scale = np.float32((self.workload.learning_rate or 0) / self.workers)
@@ -266,7 +263,7 @@ class RunningJob:
         return scaled_ps(next(times) * passes_ps, self._factor(step, worker))
 
     def _factor(self, step: int, worker: int) -> Fraction:
-        """How many times as long as usual a worker's work takes in a step."""
+        # How many times as long as usual a worker's work takes in a step.
         return self.variation.factor(self.seed, worker, step)
 
     def _passes(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:

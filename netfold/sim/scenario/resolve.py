@@ -287,13 +287,7 @@ def variation_of(section: DeviceOption, workers: int, location: Location) -> Var
 
 
 def check_overlap(overlap: Overlap, device: Device, location: Location) -> None:
-    """Refuse a codec that runs at two places.
-
-    Raises
-    ------
-    ScenarioError
-        The codec is to run on the device and on the host.
-    """
+    """Refuse a codec that is to run on the device and on the host."""
     if overlap.encode == "on_device" and device.copy_ps(1):
         raise location.job_error(
             "overlap.encode",

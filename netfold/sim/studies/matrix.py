@@ -266,7 +266,6 @@ class MatrixResult(VerbResult):
 
     @property
     def passes(self) -> bool:
-        """Whether every cell that ran passed all checks."""
         return not self.failed
 
     def as_dict(self) -> dict[str, Any]:

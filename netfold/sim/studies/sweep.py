@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
-from netfold.kernels.progress import COMPILING
+from netfold.kernels.compile_progress import COMPILING
 from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
 from netfold.sim.memory_footprint import available_bytes

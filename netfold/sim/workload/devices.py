@@ -153,7 +153,6 @@ class VariedDevice(DeviceOption):
 
     @property
     def variation(self) -> Variation:
-        """How its times differ between workers and steps."""
         return Variation(self.jitter, tuple((slowed.worker, slowed.factor) for slowed in self.slow))
 
 

@@ -145,7 +145,7 @@ class Device(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its times has to know."""
+        # What a reader of its times has to know.
         return ()
 
 

@@ -162,12 +162,12 @@ class Model(Section, ABC):
 
     @property
     def code(self) -> str:
-        """The Python file that is run for it, as given; empty for netfold's own."""
+        # The Python file that is run for it, as given; empty for netfold's own.
         return ""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its parameters, one after another in gradient-ready order."""
+        # One after another in gradient-ready order.
         return self.facts.tensors
 
     @property
@@ -198,7 +198,7 @@ class Model(Section, ABC):
         return {"kind": self.kind, **options} if options else self.kind
 
     def files(self, folder: Path) -> set[str]:
-        """The user's files that it is made of, relative to the folder of the scenario."""
+        # The user's files that it is made of, relative to the folder of the scenario.
         return set()
 
     def located(self, folder: Path, settings: TaskSettings) -> Model:
@@ -212,13 +212,7 @@ class Model(Section, ABC):
         return self
 
     def data_named(self, name: str | None) -> Data:
-        """One of its data sets; None: the default.
-
-        Raises
-        ------
-        KeyError
-            It is not trained on such data.
-        """
+        """One of its data sets, None: the default; a KeyError if it is not trained on such data."""
         data = self.facts.data
         if name is None:
             return data[0] if data else Data("")  # "": its own

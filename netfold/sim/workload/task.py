@@ -32,7 +32,7 @@ class Draw:
         return chosen
 
     def keyed(self, rng_stream: str) -> np.random.Generator:
-        """A generator of another stream, which does not depend on what is drawn from this one."""
+        # Independent of what is drawn from this one.
         return keyed(self._seed, rng_stream, *self._key)
 
 
@@ -99,7 +99,7 @@ class ModelTask:
         return self._collated([data[index] for index in chosen.tolist()])
 
     def _collated(self, items: list[Any]) -> Any:
-        """Samples put together as PyTorch's loaders do it."""
+        # As PyTorch's loaders do it.
         return default_collate(items)
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:

@@ -295,13 +295,7 @@ class Weights:
         return self._kept[worker]
 
     def require_start(self, fresh: nn.Module) -> None:
-        """Require that a model that is built again has the weights that this one had before its first update.
-
-        Raises
-        ------
-        DataError
-            It has others.
-        """
+        """Require of a model that is built again the weights that this one had before its first update."""
         built = {name: fresh.get_parameter(name).detach().numpy().reshape(-1) for name in self.shapes}
         if not all(same_bits(weights, built[name]) for name, weights in (self._start or self.flat).items()):
             raise DataError(

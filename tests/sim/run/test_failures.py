@@ -35,7 +35,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.kernels.progress import COMPILING
+from netfold.kernels.compile_progress import COMPILING
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
