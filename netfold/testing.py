@@ -516,7 +516,7 @@ def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
     for step in range(_LAW_ROUNDS):
         gradients = [np.roll(gradient, step) for gradient in first]
         round = Round(step, 0, workers, seed)
-        resumed = _resumed(codec, team)
+        resumed = _resume(codec, team)
         before = [encoder.residual(0) for encoder in team.encoders]
         folded, notes = fold_checked(codec, team, gradients, round)
         _check_total(codec, folded, notes)
@@ -531,7 +531,7 @@ def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
             _require_same_state(new, old, f"worker {number}" if number < workers else "the server's part")
 
 
-def _resumed(codec: Codec, team: Team) -> Team:
+def _resume(codec: Codec, team: Team) -> Team:
     """A new one that continues from the states of another, which pass through a file."""
     resumed = Team.of(codec, len(team.encoders))._replace(steps=team.steps.copied())
     for old, new in zip(team.parts, resumed.parts, strict=True):

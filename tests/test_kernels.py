@@ -81,10 +81,10 @@ def test_all_that_a_module_imports_counts(module: str) -> None:
 
 
 def test_only_what_depends_on_an_edit_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edit of `merge.py` moves the folder of the engine's loop, and not that of a codec."""
+    """An edit of `registers.py` moves the folder of the engine's loop, and not that of a codec."""
     before = {name: cache._hash.__wrapped__(name) for name in WITH_KERNELS}
     source = cache._source
-    edit = {"netfold.homomorphic.merge": "# an edit\n"}
+    edit = {"netfold.switch.registers": "# an edit\n"}
     monkeypatch.setattr(cache, "_source", lambda name: source(name) + edit.get(name, ""))
     moved = {name for name in WITH_KERNELS if before[name] != cache._hash.__wrapped__(name)}
 
@@ -514,9 +514,9 @@ def test_a_sample_that_misleads_costs_time_only(bound: float, monkeypatch: pytes
 def test_a_sample_finds_few_more_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes it fast: the selection among candidates sees 1.2 times as many as are wanted."""
     seen = []
-    chosen = module._chosen
+    chosen = module._choose
     monkeypatch.setattr(
-        module, "_chosen", lambda magnitudes, count: seen.append(magnitudes.size) or chosen(magnitudes, count)
+        module, "_choose", lambda magnitudes, count: seen.append(magnitudes.size) or chosen(magnitudes, count)
     )
     largest(drawn("normal"), 3000)
 

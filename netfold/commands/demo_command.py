@@ -61,7 +61,7 @@ def _columns() -> dict[str, Callable[[Metrics], str]]:
     }
 
 
-def _compressed(variants: Variants) -> str:
+def _compression_claim(variants: Variants) -> str:
     dense, sparse = variants["dense"], variants["sparse"]
     return (
         "The switch still only adds integers, and the sums are as exact as before. They are there "
@@ -69,7 +69,7 @@ def _compressed(variants: Variants) -> str:
     )
 
 
-def _recovered(variants: Variants) -> str:
+def _recovery_claim(variants: Variants) -> str:
     lossy, clean = variants["loss-5"], variants["no-loss"]
     return (
         f"{lossy['packets_lost']:,} packets were lost, and not one sum: the error is that of the run without "
@@ -77,7 +77,7 @@ def _recovered(variants: Variants) -> str:
     )
 
 
-def _trained(variants: Variants) -> str:
+def _training_claim(variants: Variants) -> str:
     dense, summed, signs = (variants[name] for name in ("dense", "switchml", "bird-shared"))
     return (
         f"Sums in the switch are the first at 95 %. bird-shared sends {_share(signs, dense)} of the bytes in "
@@ -111,7 +111,7 @@ ACTS = (
             and isclose(variants["sparse"]["nmse"], variants["dense"]["nmse"], rel_tol=0.01)
             and 10 * variants["sparse"]["aggregation_time_us"] < variants["dense"]["aggregation_time_us"]
         ),
-        _compressed,
+        _compression_claim,
     ),
     Act(
         "2. Lose packets, and never a sum",
@@ -125,7 +125,7 @@ ACTS = (
             and len({metrics["nmse"] for metrics in variants.values()}) == 1
             and variants["loss-5"]["packets_lost"] > variants["loss-1"]["packets_lost"] > 0
         ),
-        _recovered,
+        _recovery_claim,
     ),
     Act(
         "3. Reach the target accuracy first",
@@ -140,7 +140,7 @@ ACTS = (
             and variants["dense"]["test_score"] >= variants["bird-shared"]["test_score"]
             and min(variants, key=lambda name: variants[name]["time_to_target_us"]) == "switchml"
         ),
-        _trained,
+        _training_claim,
     ),
 )
 
@@ -158,7 +158,7 @@ def demo(
 
     columns = _columns()
     for act in ACTS:
-        print_line(f"{act.title}\n\n{_wrapped(act.before)}\n")
+        print_line(f"{act.title}\n\n{_wrap(act.before)}\n")
         example = shipped().get(act.scenario)
         with progress_bar() as progress:
             shown = run(
@@ -172,7 +172,7 @@ def demo(
         if not act.holds(variants):
             print_error(f"this run does not show what it should; it is in {shown.path}")
             raise typer.Exit(EXIT_CLAIM_FAILED)
-        print_line(f"\n{_wrapped(act.claim(variants))}\n")
+        print_line(f"\n{_wrap(act.claim(variants))}\n")
     print_line(f"Report of the last act: {shown.report()}")
     print_line(
         "Next: netfold examples, a list of scenarios to copy; netfold new scenario, a file to begin with; "
@@ -180,7 +180,7 @@ def demo(
     )
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     from textwrap import fill
 
     return fill(text, 100)

@@ -55,7 +55,7 @@ def profile_table(profile: Profile) -> Table:
     for field in fields(Profile):
         value = getattr(profile, field.name)
         if field.name not in _NOT_FACTS and value:
-            table.add_row(field.name, _written(field.name, value), Text(profile.sources[field.name]))
+            table.add_row(field.name, _format_value(field.name, value), Text(profile.sources[field.name]))
     return table
 
 
@@ -182,7 +182,7 @@ def _names(merges: frozenset[Merge]) -> str:
     return ", ".join(merge.value for merge in Merge if merge in merges) or words.NOTHING
 
 
-def _written(field: str, value: Any) -> str:
+def _format_value(field: str, value: Any) -> str:
     """A value as text with its unit."""
     if isinstance(value, frozenset):
         return "\n".join(_names(value).split(", "))

@@ -387,7 +387,7 @@ class Exact:
                 f"the merged exponents of block {block} say that values below 2**{tops[block]} are multiples "
                 f"of 2**{lows[block]}: a worker's exponents were damaged on the way"
             )
-        return _agreed(tops, lows, round.workers)
+        return _agree(tops, lows, round.workers)
 
     def forecast(self, history: Sequence[AgreedRanges]) -> AgreedRanges:
         """The union of earlier ranges (for empty blocks, of their neighbours'), plus some bits.
@@ -402,7 +402,7 @@ class Exact:
         spans = tops - lows + _SPARE_LOW_BITS
         lows = np.maximum(tops - -(-spans // last.digit_bits) * last.digit_bits, _LOW_MIN)
         tops[is_empty], lows[is_empty] = EMPTY_TOP, EMPTY_LOW
-        return _agreed(tops, lows, 1 << last.sum_bits)
+        return _agree(tops, lows, 1 << last.sum_bits)
 
     def record(self, agreed: AgreedRanges) -> NDArray[np.int32]:
         return np.concatenate([agreed.ranges.tops, agreed.ranges.lows])
@@ -410,13 +410,13 @@ class Exact:
     def recall(self, words: NDArray[np.int32], workers: int) -> AgreedRanges:
         """The ranges of these tops and lows."""
         tops, lows = np.split(words, 2)
-        return _agreed(tops, lows, workers)
+        return _agree(tops, lows, workers)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         return RoundingBound(len(gradients))
 
 
-def _agreed(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:
+def _agree(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:
     """Ranges with the most bits per digit for which sums over all workers fit int32."""
     sum_bits = (workers - 1).bit_length()
     digit_bits = 31 - sum_bits

@@ -94,16 +94,16 @@ def find_positions(index: WideIndex, positions: Positions) -> int:
 @inlined
 def murmur3(block: Integer, seed: Integer) -> np.uint32:
     """MurmurHash3_x86_32 (Appleby, public domain) of a block number as four bytes, lowest first."""
-    bits = _rotated(np.uint32(block) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    bits = _rotate(np.uint32(block) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
     bits = np.uint32(seed) ^ np.uint32(bits)
-    bits = np.uint32(_rotated(bits, 13) * np.uint32(5) + np.uint32(0xE6546B64)) ^ np.uint32(4)
+    bits = np.uint32(_rotate(bits, 13) * np.uint32(5) + np.uint32(0xE6546B64)) ^ np.uint32(4)
     bits = np.uint32((bits ^ (bits >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     bits = np.uint32((bits ^ (bits >> np.uint32(13))) * np.uint32(0xC2B2AE35))
     return np.uint32(bits ^ (bits >> np.uint32(16)))
 
 
 @inlined
-def _rotated(bits: Integer, by: int) -> np.uint32:
+def _rotate(bits: Integer, by: int) -> np.uint32:
     """The low 32 bits, rotated to the left."""
     low = np.uint32(bits)
     return np.uint32((low << np.uint32(by)) | (low >> np.uint32(32 - by)))

@@ -337,7 +337,7 @@ def sketch_size(layout: TileLayout, elements: int, agreed: Agreed) -> SketchSize
 
 def fallback_members(layout: TileLayout, forecast: Seen, seen: Seen) -> int:
     """Members of the tiles that a forecast did not cover, if all tables peel."""
-    missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
+    missed = _find_missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
     return int(layout.per_tile(seen.members)[missed].sum())
 
 
@@ -471,7 +471,7 @@ class Tiled:
         sent = _TileMessages(layout, self.numbers, forecast.agreed, full_support(gradient.size), round)
         messages = sent.messages(members, nonzeros)
         union, seen, merged = yield from self._agree(bucket, members, announced, messages)
-        missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
+        missed = _find_missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
         failed, infinite = sent.decode(merged, union, missed, bucket)
         _report_missed(missed, layout.per_tile(seen.members), round)
         _report_failed(failed, layout, round)
@@ -505,7 +505,7 @@ class Tiled:
         )
 
 
-def _missed(layout: TileLayout, members: Int64s, is_covered: Flags) -> Flags:
+def _find_missed(layout: TileLayout, members: Int64s, is_covered: Flags) -> Flags:
     """Tiles with too many members for their table, or with numbers that do not cover them, `(tiles,)`."""
     room = np.floor(LOAD_MAX * _HASHES * layout.tiling.lanes * layout.rows)
     is_crowded = ~layout.is_whole & (layout.per_tile(members) > room)

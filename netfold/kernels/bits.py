@@ -122,11 +122,11 @@ def largest(values: NDArray[np.float32], count: int) -> Places:
         return np.empty(0, np.int64)
     places = _by_sample(bits, count) if bits.size >= _ELEMENTS_MIN else None
     if places is None:
-        places = np.flatnonzero(_chosen(bits & _MAGNITUDE, count))
+        places = np.flatnonzero(_choose(bits & _MAGNITUDE, count))
     return places
 
 
-def _chosen(magnitudes: Int32s, count: int) -> NDArray[np.bool_]:
+def _choose(magnitudes: Int32s, count: int) -> NDArray[np.bool_]:
     """Whether each magnitude is among the `count` largest, or the first of equal ones."""
     least_index = magnitudes.size - count
     least = np.partition(magnitudes, least_index)[least_index]
@@ -152,7 +152,7 @@ def _by_sample(bits: Int32s, count: int) -> Places | None:
     if collected < 0:
         return None
     if collected >= count:
-        return places[:collected][_chosen(magnitudes[:collected], count)].astype(np.int64)
+        return places[:collected][_choose(magnitudes[:collected], count)].astype(np.int64)
     if least > 1:
         return None
     zeros = np.flatnonzero((bits & _MAGNITUDE) == 0)[: count - collected]

@@ -47,14 +47,14 @@ class Kernel(CORE.registry.CPUDispatcher):
         return super().compile(sig)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        keywords = {name: _widened(kind) for name, kind in kws.items()}
-        return self._part.get_call_template(tuple(map(_widened, args)), keywords)
+        keywords = {name: _widen(kind) for name, kind in kws.items()}
+        return self._part.get_call_template(tuple(map(_widen, args)), keywords)
 
     def get_overload(self, sig: Any) -> Any:
         return self._part.get_overload(sig)
 
 
-def _widened(kind: Any) -> Any:
+def _widen(kind: Any) -> Any:
     # Unsigned integers stay: wrapping and right shifts depend on their size.
     is_signed = isinstance(kind, types.Integer | types.IntegerLiteral) and getattr(kind, "signed", True)
     return types.int64 if is_signed else kind

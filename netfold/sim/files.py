@@ -93,7 +93,7 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
     while True:
         path = claim(parent, os.mkdir)
         try:
-            descriptor = _locked(path)
+            descriptor = _lock(path)
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 break
         except (BlockingIOError, FileNotFoundError):
@@ -111,7 +111,7 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     # The lock is held until the descriptor is closed. A BlockingIOError if the folder is locked.
     descriptor = os.open(folder, os.O_RDONLY)  # Windows opens no folder
     try:
@@ -166,7 +166,7 @@ def remove_stale_partials(parent: Path) -> None:
             if not path.is_dir() or path.is_symlink():
                 path.unlink()
                 continue
-            descriptor = _locked(path)
+            descriptor = _lock(path)
             try:
                 shutil.rmtree(path, ignore_errors=True)
             finally:

@@ -199,7 +199,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
                 del messages
             if len(sent) < workers:
                 return
-            answers = tuple(_merged(server, [parts[part] for parts in sent]) for part in range(len(sent[0])))
+            answers = tuple(_merge(server, [parts[part] for parts in sent]) for part in range(len(sent[0])))
             kept += [sent, answers]
     except (EncodeError, DecodeError, ContractError):  # the run will report it
         return
@@ -210,7 +210,7 @@ def _again(gradient: Gradient) -> list[Gradient]:
     return [gradient.copy()]
 
 
-def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
+def _merge(server: Server | None, messages: Sequence[Message]) -> Merged:
     """A merged message; of scaled words and of floats, only the memory."""
     first = messages[0]
     if server is not None and first.merge is Merge.GATHER:

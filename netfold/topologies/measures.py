@@ -169,7 +169,7 @@ def distances(fabric: SwitchFabric) -> NDArray[np.int32]:
             pairs = fabric.target[links] * racks_count + rack[origin]
             at, rack = np.divmod(np.unique(pairs[flat[pairs] < 0]), racks_count)
         else:
-            at, rack = np.nonzero(_reached(hop_counts == hops - 1, fabric) & (hop_counts < 0))
+            at, rack = np.nonzero(_reach(hop_counts == hops - 1, fabric) & (hop_counts < 0))
     return hop_counts
 
 
@@ -182,7 +182,7 @@ def expanded(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.int
     return links, origin
 
 
-def _reached(frontier: NDArray[np.bool_], fabric: SwitchFabric) -> NDArray[np.bool_]:
+def _reach(frontier: NDArray[np.bool_], fabric: SwitchFabric) -> NDArray[np.bool_]:
     """Pairs with a neighbour in the frontier."""
     reached = np.zeros_like(frontier)
     linked = np.flatnonzero(fabric.degree)
@@ -216,10 +216,10 @@ def cheapest_cut_bps(graph: nx.Graph, fabric: SwitchFabric) -> int:
     best = _cut_bps(fabric, np.ones(len(fabric.switches)))  # half of the hosts against all switches
     for order in _orders(graph, fabric):
         for racks_ahead in _halves(fabric, order):
-            sides = _settled(fabric, _started(fabric, racks_ahead))
+            sides = _settle(fabric, _start(fabric, racks_ahead))
             cut = _cut_bps(fabric, sides)
             if fabric.rack_rows.size <= _SWAP_RACKS_MAX:
-                cut = min(cut, _cut_bps(fabric, _swapped(fabric, sides)))
+                cut = min(cut, _cut_bps(fabric, _swap(fabric, sides)))
             best = min(best, cut)
     return best
 
@@ -282,14 +282,14 @@ def _halves(fabric: SwitchFabric, order: NDArray[np.intp]) -> Iterator[NDArray[n
         yield order[:middle]
 
 
-def _started(fabric: SwitchFabric, racks_ahead: NDArray[np.intp]) -> Sides:
+def _start(fabric: SwitchFabric, racks_ahead: NDArray[np.intp]) -> Sides:
     sides = np.zeros(len(fabric.switches))
     sides[fabric.rack_rows] = -1
     sides[fabric.rack_rows[racks_ahead]] = 1
     return sides
 
 
-def _settled(fabric: SwitchFabric, sides: Sides) -> Sides:
+def _settle(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides in which switches without hosts follow most of their capacity; on a tie they stay."""
     free = np.ones(sides.size, np.bool_)
     free[fabric.rack_rows] = False
@@ -303,7 +303,7 @@ def _settled(fabric: SwitchFabric, sides: Sides) -> Sides:
     return np.where(sides == 0, 1.0, sides)
 
 
-def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
+def _swap(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides after pairs of racks with equal numbers of hosts were exchanged, the best pair first."""
     sides, rows = sides.copy(), fabric.rack_rows
     rack_numbers = np.full(sides.size, -1, np.intp)
@@ -323,7 +323,7 @@ def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
         if gains[best_ahead, two] <= 0:
             break
         sides[rows[ahead[best_ahead]]], sides[rows[behind[two]]] = -1, 1
-    return _settled(fabric, sides)
+    return _settle(fabric, sides)
 
 
 def _cut_bps(fabric: SwitchFabric, sides: Sides) -> int:

@@ -38,10 +38,10 @@ def place_workers(
             f"{where(graph)}cannot place {count} {noun}s on {available} hosts, one a host; "
             f"use at most {available} {noun}s or a larger topology"
         )
-    return _ordered(graph, policy, seed)[:count]
+    return _order(graph, policy, seed)[:count]
 
 
-def _ordered(graph: nx.Graph, policy: str, seed: int) -> list[str]:
+def _order(graph: nx.Graph, policy: str, seed: int) -> list[str]:
     """All hosts, in the order in which a policy takes them."""
     if policy == "pack":
         return list(chain.from_iterable(_groups(graph)))

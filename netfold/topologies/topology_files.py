@@ -91,7 +91,7 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
         ours = _node(attributes, defaults)
         mistakes += [f"{where(graph)}{mistake}" for mistake in node_mistakes(names[node], ours)]
         graph.add_node(names[node], **ours)
-    for (a, b), edge in _merged(found, names, defaults).items():
+    for (a, b), edge in _merge_parallel(found, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
         mistakes += [link + mistake for mistake in _units(found, a, b)]
@@ -183,7 +183,9 @@ def _numbers(value: object) -> object:
         return value
 
 
-def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
+def _merge_parallel(
+    found: nx.Graph, names: Mapping[Any, str], defaults: Defaults
+) -> dict[tuple[Any, Any], _Edge]:
     """One edge for each two linked nodes."""
     each_way: dict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
     for a, b, attributes in found.edges(data=True):
@@ -192,7 +194,7 @@ def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> di
     merged: dict[tuple[Any, Any], _Edge] = {}
     for (a, b), edges in each_way.items():
         rated = [edge for edge in edges if "rate_bps" in edge or "LinkSpeedRaw" in edge]
-        link = _joined([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
+        link = _join([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
         back = merged.get((b, a))
         if back is not None and back.rate_bps != link.rate_bps:
             raise TopologyError(
@@ -204,7 +206,7 @@ def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> di
     return merged
 
 
-def _joined(edges: list[_Edge]) -> _Edge:
+def _join(edges: list[_Edge]) -> _Edge:
     """Parallel edges as one; values that are no ints stay for the check to find."""
     if len(edges) == 1:
         return edges[0]
@@ -432,7 +434,7 @@ def _entries(data: dict[str, Any], key: str, needed: tuple[str, ...]) -> list[di
 
 def _add_nodes(graph: nx.Graph, entries: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Add nodes; yields what is wrong with them."""
-    yield from _repeated("node", Counter(entry["id"] for entry in entries))
+    yield from _list_repeated("node", Counter(entry["id"] for entry in entries))
     for entry in entries:
         attributes = {key: value for key, value in entry.items() if key != "id"}
         _as_tuple(attributes, "coordinates")
@@ -454,7 +456,7 @@ def _as_tuple(attributes: dict[str, Any], key: str) -> None:
 def _add_edges(graph: nx.Graph, entries: Sequence[dict[str, Any]], units: Units) -> Iterator[str]:
     """Add edges between nodes that are there; yields what is wrong with them."""
     ends = Counter(" - ".join(sorted((entry["source"], entry["target"]))) for entry in entries)
-    yield from _repeated("edge", ends)
+    yield from _list_repeated("edge", ends)
     for entry in entries:
         source, target = entry["source"], entry["target"]
         lost = [name for name in (source, target) if name not in graph]
@@ -489,7 +491,7 @@ def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str,
                 yield key, f"{written}: {error}"
 
 
-def _repeated(what: str, counts: Counter[str]) -> Iterator[str]:
+def _list_repeated(what: str, counts: Counter[str]) -> Iterator[str]:
     for name, count in counts.items():
         if count > 1:
             yield f"node-link JSON: {what} {name!r} is there {count} times, must be there once"

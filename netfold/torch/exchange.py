@@ -217,7 +217,7 @@ def carry(
         words: Words = wire.all_reduce(lanes, merge).view(message.merge.dtypes[-1])
     elif message.merge in (Merge.SIGN, Merge.HOST):
         parts = wire.gather(message.words, sizes)
-        words = _merged(
+        words = _merge(
             message, [part for part, is_there in zip(parts, is_present, strict=True) if is_there], key
         )
     else:
@@ -241,12 +241,12 @@ def _merged_in_shares(wire: Wire, message: Message, is_present: list[bool], key:
     """Every worker merges its share of the words, in rank order; then all get all shares."""
     ends = [message.size * rank // wire.workers for rank in range(wire.workers + 1)]
     parts = wire.scatter_shares(message.words, ends, is_present)
-    share = _merged(message, parts, key)
+    share = _merge(message, parts, key)
     sizes = [(end - begin) * message.merged_words for begin, end in pairwise(ends)]
     return np.concatenate(wire.gather(share, sizes))
 
 
-def _merged(message: Message, parts: list[Words], key: int) -> Words:
+def _merge(message: Message, parts: list[Words], key: int) -> Words:
     return merge_all(message.merged_by, parts, key, message.table, message.lane_bits)
 
 
@@ -473,7 +473,7 @@ class BucketRounds:
                     sent = exchange.send(answers)
                 except Exception as error:  # every error must reach the other workers
                     sent = _in_words(error, self._wire.rank, where)
-            sizes = self._agreed(sent, where)
+            sizes = self._agree(sent, where)
             if isinstance(sent, Decoded):
                 return sent, operation, payload_bytes
             assert not isinstance(sent, Exception)
@@ -490,7 +490,7 @@ class BucketRounds:
             self._begun = round.step
         return self.encoder.exchange(gradient, round)
 
-    def _agreed(self, sent: Sent, place: str) -> list[list[int]]:
+    def _agree(self, sent: Sent, place: str) -> list[list[int]]:
         """The lengths of all messages; what this worker raised is the cause of its error."""
         try:
             return agree(self._wire, sent, place)

@@ -401,7 +401,7 @@ class State:
         self._calls[number] = part.step + 1
         run = self._mean_of if is_mean else self._sum_of
         reductions: list[Gradient] = []
-        self._fifo.submit(partial(self._guarded, lambda: reductions.append(run(part, gradient))))
+        self._fifo.submit(partial(self._guard, lambda: reductions.append(run(part, gradient))))
         self._fifo.drain()
         self._raise_failure()
         return reductions[0]
@@ -474,14 +474,14 @@ class State:
         if self._failure is not None:
             handed.finish()
             return
-        self._guarded(handed.check)
-        self._guarded(partial(self._assembly.take, handed))
+        self._guard(handed.check)
+        self._guard(partial(self._assembly.take, handed))
         if self._failure is not None:
             self._assembly.release()
             if not handed.future.done():
                 handed.finish()
 
-    def _guarded(self, job: Callable[[], object]) -> None:
+    def _guard(self, job: Callable[[], object]) -> None:
         """Do a job in the thread; what it raises, the user's thread will."""
         if self._failure is not None:
             return

@@ -569,7 +569,7 @@ class AutoEncoder(Encoder):
         encoder = self.encoders[Choice(note.name)]
         observed: dict[str, tuple[Message, Merged]] = {}
         labels = {INDEX, RUNS, BLOCKS, self.numbers.label}
-        decoded = yield from _recorded(encoder.exchange(gradient, round), labels, observed)
+        decoded = yield from _record(encoder.exchange(gradient, round), labels, observed)
         total = decoded.total
         if total.size:
             if known is None:
@@ -623,7 +623,7 @@ def _format_us(time_ps: int) -> str:
     return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.3g}"
 
 
-def _recorded(exchange: Exchange, labels: Set[str], observed: dict[str, tuple[Message, Merged]]) -> Exchange:
+def _record(exchange: Exchange, labels: Set[str], observed: dict[str, tuple[Message, Merged]]) -> Exchange:
     """Run an exchange; record its messages with these labels, and their answers, in `observed`."""
     answers: tuple[Merged, ...] | None = None
     while True:

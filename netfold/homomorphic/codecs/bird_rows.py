@@ -431,13 +431,13 @@ def written_payload(
             np.array([count], np.uint32),
             bits.byteswap(inplace=True),
             *(kept_group.rows.astype(np.uint32) for kept_group in kept),
-            _packed([kept_group.halves for kept_group in kept if kept_group.halves is not None]),
+            _pack([kept_group.halves for kept_group in kept if kept_group.halves is not None]),
             np.array([kept_group.rows.size for kept_group in kept], np.uint32),
         ]
     )
 
 
-def _packed(halves: list[Halves]) -> NDArray[np.uint32]:
+def _pack(halves: list[Halves]) -> NDArray[np.uint32]:
     row_scales = np.concatenate(halves) if halves else np.empty(0, np.float16)
     padded = np.zeros(-(-row_scales.size // 2) * 2, np.float16)
     padded[: row_scales.size] = row_scales
@@ -462,10 +462,10 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     tensors = sum(1 + len(group.riders) for group in groups)
     words = words.view(np.uint32)
     if words.size < tensors + 1 + len(groups):
-        raise _damaged(sender, f"it has {words.size} words, too few for {tensors} scales")
+        raise _damage_error(sender, f"it has {words.size} words, too few for {tensors} scales")
     counts = words[words.size - len(groups) :].astype(np.int64)
     if any(count > group.rows for count, group in zip(counts, groups, strict=True)):
-        raise _damaged(sender, "it has more rows than their layer")
+        raise _damage_error(sender, "it has more rows than their layer")
     bits_wanted = sum(int(count) * group.sent_elements for count, group in zip(counts, groups, strict=True))
     first, rows_count = tensors + 1, int(counts.sum())
     bits_words = -(-bits_wanted // WORD_BITS)
@@ -473,7 +473,7 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     wanted = first + bits_words + rows_count + halves_words + len(groups)
     if (words[tensors], words.size) != (bits_wanted, wanted):
         contents = f"it has {words.size} words and {words[tensors]} signs"
-        raise _damaged(sender, f"{contents}, its rows need {wanted} and {bits_wanted}")
+        raise _damage_error(sender, f"{contents}, its rows need {wanted} and {bits_wanted}")
     scales = words[:tensors].view(np.float32)
     indices = words[first + bits_words :][:rows_count].astype(np.int64)
     halves = words[first + bits_words + rows_count :][:halves_words].view(np.float16)
@@ -481,13 +481,13 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     for group, count in zip(groups, counts.tolist(), strict=True):
         rows, row_scales = indices[begin : begin + count], halves[begin : begin + count]
         if count and not (rows[-1] < group.rows and (rows[1:] > rows[:-1]).all()):
-            raise _damaged(sender, f"its indices are not ascending rows of {group.rows}")
+            raise _damage_error(sender, f"its indices are not ascending rows of {group.rows}")
         kept.append(Kept(rows, float(scales[group.tensor]), row_scales if has_halves else None))
         begin += count
     return Read(kept, words[first : first + bits_words].byteswap())
 
 
-def _damaged(sender: int, reason: str) -> DecodeError:
+def _damage_error(sender: int, reason: str) -> DecodeError:
     return DecodeError(f"worker {sender}'s message of rows is damaged: {reason}")
 
 
@@ -652,7 +652,7 @@ class RowsServer(Server):
             groups = groups_of((Tensor("", (max(sizes, default=0),), ""),))
             if not sum(sizes):
                 return np.zeros(0, np.float32)
-        return _summed(parts, groups, self.has_row_scales)
+        return _sum(parts, groups, self.has_row_scales)
 
     def work(self, parts: Sequence[Words], answer: Words) -> Work:
         """The messages are read, which are nearly all signs; each sign is an addition; zeros are written."""
@@ -661,7 +661,7 @@ class RowsServer(Server):
         return Work(read_bytes + 4 * signs, answer.nbytes + 4 * signs, flops=signs)
 
 
-def _summed(parts: Sequence[Words], groups: Sequence[RowGroup], has_row_scales: bool) -> Gradient:
+def _sum(parts: Sequence[Words], groups: Sequence[RowGroup], has_row_scales: bool) -> Gradient:
     total = np.zeros(sum(group.rows * group.sent_elements for group in groups), np.float32)
     for rank, part in enumerate(parts):
         add_payload(read_payload(part, groups, rank, has_row_scales), groups, total)
@@ -688,7 +688,7 @@ class RowsEncoder(Encoder):
         if not gradient.size:
             return Decoded(np.zeros(0, np.float32), gradient)
         groups, codec = groups_of(round.tensors_of(gradient)), self.codec
-        words = self._encoded(gradient, groups, round)
+        words = self._encode(gradient, groups, round)
         bits = int(words[sum(1 + len(group.riders) for group in groups)])
         norms_bytes = _NORM_BYTES * sum(group.rows for group in groups)
         work = Work(
@@ -700,10 +700,10 @@ class RowsEncoder(Encoder):
         signs = 4 * bits * (round.workers if codec.down == "rows" else 0)
         decode_work = Work(gradient.nbytes + signs, gradient.nbytes + signs)
         (merged,) = yield (Message(words, Merge.GATHER, "rows", work, decode_work=decode_work),)
-        contribution = _summed([words], groups, codec.has_row_scales)
+        contribution = _sum([words], groups, codec.has_row_scales)
         return Decoded(self._total(merged, gradient, groups), contribution)
 
-    def _encoded(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
+    def _encode(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
         key_parts = round.seed, round.step, round.bucket, self.rank
         kept = [
             self.codec.choose(gradient, group, round.workers, Draws((*key_parts, number)))
@@ -714,7 +714,7 @@ class RowsEncoder(Encoder):
     def _total(self, merged: Merged, gradient: Gradient, groups: Sequence[RowGroup]) -> Gradient:
         """A server's sum, read-only because workers may share it; or that of the messages."""
         if merged.parts:
-            return _summed(merged.parts, groups, self.codec.has_row_scales)
+            return _sum(merged.parts, groups, self.codec.has_row_scales)
         if not merged.words.size:
             return np.zeros(gradient.size, np.float32)
         if merged.words.size != gradient.size:

@@ -143,7 +143,7 @@ class SharedEncoder(Encoder):
         if live.any():
             sums = yield from self._summed_norms(means, live, round)
             chosen = [
-                self._chosen(number, group, norm_sums, most, round)
+                self._choose(number, group, norm_sums, most, round)
                 for number, (group, norm_sums, most) in enumerate(zip(groups, sums, live, strict=True))
             ]
             signs = yield from self._summed_signs(gradient, groups, chosen, round)
@@ -179,7 +179,7 @@ class SharedEncoder(Encoder):
             lanes.round_up_or_down(norms / largest * _NORM_MAX, draws, integers)
         return integers
 
-    def _chosen(
+    def _choose(
         self, number: int, group: RowGroup, sums: NDArray[np.int64], largest: float, round: Round
     ) -> _Chosen:
         """The rows that all workers keep of one group, and the scale of a sign."""

@@ -274,7 +274,7 @@ class CountSketchEncoder(Encoder):
         if layout.rows:
             estimates = yield from self._estimates(gradient, layout, round)
             if not layout.candidates:
-                return _estimated(gradient, estimates, layout, round)
+                return _estimate(gradient, estimates, layout, round)
             candidates = largest(estimates, layout.candidates)
         return (yield from self._exact(gradient, candidates, layout, round))
 
@@ -293,7 +293,7 @@ class CountSketchEncoder(Encoder):
             _counting(rows, gradient),
             decode_work=_estimating(rows, gradient),
         )
-        added = yield from self._added(message, round)
+        added = yield from self._sum(message, round)
         if not np.isfinite(added.sums).all():
             counter = int(np.argmin(np.isfinite(added.sums)))
             raise DecodeError(
@@ -319,7 +319,7 @@ class CountSketchEncoder(Encoder):
             decode_work=Work(2 * values.nbytes + places_bytes, gradient.nbytes),
             digest=zlib.crc32(candidates.tobytes()) if layout.rows else 0,
         )
-        added = yield from self._added(message, round)
+        added = yield from self._sum(message, round)
         positions = largest(added.sums, layout.chosen)
         elements = candidates[positions]
         total, contribution = (
@@ -328,7 +328,7 @@ class CountSketchEncoder(Encoder):
         )
         return Selected(total, contribution, elements=elements)
 
-    def _added(
+    def _sum(
         self, message: Message, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Added]:
         """Add up the workers' float32 words, as they are or as integers."""
@@ -375,7 +375,7 @@ class CountSketchEncoder(Encoder):
         return added
 
 
-def _estimated(gradient: Gradient, estimates: Gradient, layout: SketchLayout, round: Round) -> Selected:
+def _estimate(gradient: Gradient, estimates: Gradient, layout: SketchLayout, round: Round) -> Selected:
     """The largest estimates as the total. Each worker has contributed its values of these elements.
 
     An estimate of zero changes no weight, so nothing is contributed there.

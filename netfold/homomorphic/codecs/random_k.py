@@ -171,7 +171,7 @@ class RandomKEncoder(Encoder):
         """The sums of the chosen elements."""
         codec = self.codec
         count = count_of(codec.share, gradient.size)
-        chosen = self._chosen(gradient.size, count, round)
+        chosen = self._choose(gradient.size, count, round)
         contribution = _only(chosen, gradient)
         numbers = number_format(codec.values, codec.block_elements)
         announced = numbers.announce(nonzeros_of(chosen, contribution), round)
@@ -186,7 +186,7 @@ class RandomKEncoder(Encoder):
             return Decoded(bucket.decoded, contribution)
         return Decoded(bucket.decoded * np.float32(gradient.size / count), gradient)
 
-    def _chosen(self, elements: int, count: int, round: Round) -> Members:
+    def _choose(self, elements: int, count: int, round: Round) -> Members:
         """A round's elements, the same at all workers."""
         key = mix_plain(round.seed, rng_streams.RANDOM_K, round.step, round.bucket)
         draws = np.empty(elements, np.uint64)

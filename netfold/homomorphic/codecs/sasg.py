@@ -341,10 +341,10 @@ class Uploads:
         ValueError
             The bucket had another length before.
         """
-        owed = self._owed(gradient, rate, round.bucket)
+        owed = self._add_residual(gradient, rate, round.bucket)
         if not np.isfinite(owed).all():
             raise EncodeError(not_finite(gradient if not np.isfinite(gradient).all() else owed))
-        elements = None if self._share == 1 else self._chosen(owed, round)
+        elements = None if self._share == 1 else self._choose(owed, round)
         selection = slice(None) if elements is None else elements
         values = owed[selection].copy()
         integers = None if self._grid is None else self._grid.integers(values)
@@ -353,7 +353,7 @@ class Uploads:
         self._last[round.bucket] = SparseEntries(elements, values if integers is None else integers)
         return Change(self._last[round.bucket], before)
 
-    def _owed(self, gradient: Gradient, rate: np.float32, bucket: int) -> Gradient:
+    def _add_residual(self, gradient: Gradient, rate: np.float32, bucket: int) -> Gradient:
         """γ · gradient and what was held back, in a new array."""
         held = self._held.get(bucket)
         if held is not None and held.size != gradient.size:
@@ -367,7 +367,7 @@ class Uploads:
                 owed += held
         return owed
 
-    def _chosen(self, owed: Gradient, round: Round) -> NDArray[np.uint32]:
+    def _choose(self, owed: Gradient, round: Round) -> NDArray[np.uint32]:
         """The largest elements of every tensor, in ascending order."""
         parts = [
             tensor.start + largest(owed[tensor.place], count_of(self._share, tensor.elements))
@@ -486,7 +486,7 @@ class LastUploads(_Summing):
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Replace the uploads of those who sent one; add up all."""
         last = self._last.setdefault(request.bucket, {})
-        last |= {rank: _copied(upload) for rank, upload in self.read(parts, np.float32).items()}
+        last |= {rank: _copy(upload) for rank, upload in self.read(parts, np.float32).items()}
         end = max(_elements(request), 0, *(upload.end for upload in last.values()))
         total, members = np.zeros(end, np.float32), np.zeros(end, np.bool_)
         for rank in sorted(last):
@@ -546,7 +546,7 @@ def _elements(request: Request) -> int:
     return sum(tensor.elements for tensor in request.tensors)
 
 
-def _copied(entries: SparseEntries) -> SparseEntries:
+def _copy(entries: SparseEntries) -> SparseEntries:
     """Entries in memory of their own: words that arrive belong to others."""
     elements = None if entries.elements is None else entries.elements.copy()
     return SparseEntries(elements, entries.values.copy())

@@ -106,7 +106,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> NoteCounts:
         choice=" + ".join(choices) or None,
         fallback_parts=sum(note.count for note in first if note.kind is NoteKind.FALLBACK),
         forecast_misses=sum(note.count for note in first if note.kind is NoteKind.FORECAST),
-        exempt=Exempt(_named(first, NoteKind.ESTIMATE), _named(first, NoteKind.INFINITE)),
+        exempt=Exempt(_named_elements(first, NoteKind.ESTIMATE), _named_elements(first, NoteKind.INFINITE)),
     )
 
 
@@ -123,7 +123,7 @@ def _require_elements(note: Note, elements: int) -> None:
         )
 
 
-def _named(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
+def _named_elements(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
     """Elements that the notes of a kind name."""
     named = [note.elements for note in notes if note.kind is kind and note.elements is not None]
     return np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
@@ -161,10 +161,10 @@ def nothing_leaked(ending: Ending) -> Finding:
     """
     if not ending.leaks:
         return Finding(True, "every slot and entry of the switches is free or complete")
-    left, causes = _shown(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
+    left, causes = _format_leaks(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
     if not causes:
         return Finding(False, f"{left}; no injected fault explains it")
-    most = _explained(ending)
+    most = _explained_count(ending)
     if most < len(ending.leaks):
         return Finding(False, f"{left}; injected faults explain {most} of them at most: {causes}")
     return Finding(True, f"{left}; injected faults explain it: {causes}")
@@ -176,13 +176,13 @@ def leak_warnings(ending: Ending) -> tuple[str, ...]:
     return (finding.detail,) if ending.leaks and finding.passed else ()
 
 
-def _explained(ending: Ending) -> int:
+def _explained_count(ending: Ending) -> int:
     """How many occupied slots and entries the injected faults explain."""
     leaks = len(ending.leaks)
     return min(leaks, sum(leaks if cause.most is None else cause.most for cause in ending.leak_causes))
 
 
-def _shown(leaks: Sequence[str]) -> str:
+def _format_leaks(leaks: Sequence[str]) -> str:
     more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
     return f"{len(leaks)} left behind in switches: {'; '.join(leaks[:LEAKS_SHOWN])}{more}"
 

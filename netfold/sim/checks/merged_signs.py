@@ -306,7 +306,7 @@ class SignCheck:
         if not whole or not present:
             return
         words, merged = [sent[rank].words for rank in present], _bits(whole[0])
-        wrong, sums = _tallied(words, merged, _edges(size, len(sent)))
+        wrong, sums = _tally(words, merged, _edges(size, len(sent)))
         if wrong:
             wrong_word = merger.wrong(place, whole[0], *_first_unsent(words, merged))
             self._note_wrong(wrong * len(whole[0].workers), wrong_word)
@@ -394,7 +394,7 @@ def _parts(sent: Sequence[Words], merged: Words) -> Iterator[tuple[int, Words, W
         yield first, np.stack([words[part].view(np.uint32) for words in sent]), merged[part]
 
 
-def _tallied(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> tuple[int, StretchSums]:
+def _tally(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> tuple[int, StretchSums]:
     """How many merged words have bits that nobody sent, and the sums of the stretches."""
     workers, wrong = len(sent), 0
     sums = np.zeros((edges.size - 1, workers + 2), np.int64)

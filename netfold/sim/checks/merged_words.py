@@ -247,7 +247,7 @@ class _Integers:
             assert self._scales is not None
             error_metrics.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
         elif message.has_codes:
-            error_metrics.add_integers(_lifted(message, words), total)
+            error_metrics.add_integers(_lift(message, words), total)
         else:
             error_metrics.add_integers(words.view(self.lane), total)
 
@@ -285,7 +285,7 @@ class _Integers:
         return np.asarray((above & below) | ((above | below) & is_between))
 
 
-def _lifted(message: Message, words: Words) -> NDArray[np.int32]:
+def _lift(message: Message, words: Words) -> NDArray[np.int32]:
     """The table's value of each packed code."""
     assert message.table is not None, "table_add without a table"
     codes = words[:, np.newaxis] >> _CODE_SHIFTS & np.uint32(15)
@@ -325,17 +325,17 @@ def _wrong_claim(merged: Merged, has_words: NDArray[np.bool_]) -> str:
         held = int(np.bitwise_or.reduce(merged.holders.bitmaps, initial=np.uint32(0)))
         right = np.array([bool(held >> rank & 1) for rank in range(has_words.size)])
         if (right & ~has_words).any():
-            return f"it claims words of {_listed(right & ~has_words)}, who sent none"
+            return f"it claims words of {_list_workers(right & ~has_words)}, who sent none"
     if merged.workers != right.sum():
         return f"it claims {merged.workers} contributors, {right.sum()} sent words"
     if merged.present is None:
         return "" if right.all() or right.size > MEMBERS_MAX else "it does not say who contributed"
     if np.array_equal(merged.present, right):
         return ""
-    return f"it claims words of {_listed(merged.present)}; they were sent by {_listed(right)}"
+    return f"it claims words of {_list_workers(merged.present)}; they were sent by {_list_workers(right)}"
 
 
-def _listed(workers: NDArray[np.bool_]) -> str:
+def _list_workers(workers: NDArray[np.bool_]) -> str:
     return "workers " + (", ".join(map(str, np.flatnonzero(workers))) or "none")
 
 

@@ -213,7 +213,7 @@ def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks
     members = [np.array(group, np.int64) for group in groups]
     numbers = [_add(block, part, who, across, merges=True) for part, who in zip(parts, members, strict=True)]
     owners = np.array([who[part.owners] for part, who in zip(parts, members, strict=True)])
-    merged = np.array([_numbered(number, part.merged) for number, part in zip(numbers, parts, strict=True)])
+    merged = np.array([_renumber(number, part.merged) for number, part in zip(numbers, parts, strict=True)])
     finals = _across(block, outer.schedule, owners, merged)
     for group, (part, who) in enumerate(zip(parts, members, strict=True)):
         _distribute(block, part, who, across=across, finals=finals[group])
@@ -227,7 +227,7 @@ def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
     bounds = np.array([edge_numbers[edge] for edge in cut.cuts], np.int64)
     schedule = cut.schedule
     merging = np.flatnonzero(schedule.merges)
-    number, cell = _expanded(schedule, merging)
+    number, cell = _expand(schedule, merging)
     sent = np.zeros((schedule.workers, schedule.chunks), np.bool_)
     sent[schedule.source[number], cell] = True
     owners = np.argmin(sent, axis=0)
@@ -238,14 +238,14 @@ def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
     return _Inner(schedule, bounds, np.repeat(owners, times), np.repeat(merged, times))
 
 
-def _expanded(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
+def _expand(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
     """Transfers, and each of the chunks that they carry."""
     counts = schedule.count[numbers]
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(numbers, counts), np.repeat(schedule.first[numbers], counts) + within
 
 
-def _numbered(numbers: Ints, own: Ints) -> Ints:
+def _renumber(numbers: Ints, own: Ints) -> Ints:
     """Transfers of a part by their numbers in the whole; NONE stays."""
     transfers: Ints = np.where(own == NONE, NONE, np.append(numbers, NONE)[own])
     return transfers
@@ -262,7 +262,7 @@ def _add(block: ScheduleBuilder, part: _Inner, who: Ints, across: int, *, merges
         (who[schedule.source[chosen]], who[schedule.target[chosen]]),
         (part.bounds[first] * across, (part.bounds[last] - part.bounds[first]) * across),
         merges=merges,
-        follows=_numbered(numbers, schedule.follows[chosen].astype(np.int64)),
+        follows=_renumber(numbers, schedule.follows[chosen].astype(np.int64)),
     )
     waiting = np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))
     both = (schedule.merges[waiting] == merges) & (schedule.merges[schedule.waits_for] == merges)

@@ -702,7 +702,7 @@ class Switched:
                 replace(message, words=all_) for message, all_ in zip(messages, totals, strict=True)
             )
             yield from self._last[group].exchange(at, finals, operation_id)
-        return self._finished(group, operation_id)
+        return self._finish(group, operation_id)
 
     def _carry_across(
         self,
@@ -734,7 +734,7 @@ class Switched:
                 total[at] = lane_sum.words[first : first + size]
                 first += size
 
-    def _finished(self, group: int, operation_id: OperationId) -> tuple[Merged, ...]:
+    def _finish(self, group: int, operation_id: OperationId) -> tuple[Merged, ...]:
         """The totals of a group; groups with equal ones share memory."""
         operation, workers = self._open[operation_id], len(self._group_of)
         totals = operation.totals[group]

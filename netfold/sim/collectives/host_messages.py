@@ -468,7 +468,7 @@ class ScheduledRun(HostRun):
         else:
             words = np.ascontiguousarray(message.words)
             yield fabric.begin(under_way.number, worker, words, None, message.is_absent)
-        return self._received(worker, under_way)
+        return self._finish_message(worker, under_way)
 
     def _prepare(self, exchange: MessageExchange) -> _UnderWay:
         """Let the engine prepare for a message."""
@@ -554,7 +554,7 @@ class ScheduledRun(HostRun):
         context = self._context
         return mix_plain(context.seed, rng_streams.RING_MERGE, context.job, exchange.number, worker, step)
 
-    def _received(self, worker: int, under_way: _UnderWay) -> Merged:
+    def _finish_message(self, worker: int, under_way: _UnderWay) -> Merged:
         """The merged message; all workers share its words."""
         exchange, message, engine = under_way.exchange, under_way.message, self._context.fabric.engine
         if message.host_merge is not None:

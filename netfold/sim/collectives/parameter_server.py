@@ -80,14 +80,14 @@ class ServerHost:
             chunk = yield from self._next(operation)
             is_absent = chunk.number < 0
             if not is_absent:
-                sums[chunk.number] = yield from self._added(operation, chunk, sums.get(chunk.number))
+                sums[chunk.number] = yield from self._add(operation, chunk, sums.get(chunk.number))
             for index in range(chunks) if is_absent else [chunk.number]:
                 arrived[index] += 1
                 if arrived[index] == self._job.workers:
                     self._send_sum(operation, sums.pop(index, None), index, chunks)
         self._close(operation)
 
-    def _added(
+    def _add(
         self, operation: MessageExchange, chunk: Chunk, held: Merged | None
     ) -> Generator[simpy.Event, Any, Merged]:
         """A chunk merged into those that arrived before; the first one is only stored."""

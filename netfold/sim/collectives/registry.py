@@ -123,10 +123,10 @@ def _with_defaults(spec: CollectiveSpec) -> Iterator[tuple[str, CollectiveSectio
         yield spec.kind, spec.section(kind=spec.kind)
     except ValidationError:
         for name, keys in spec.choices().items():
-            yield f"{spec.kind}, {name or _described(keys)}", spec.section(kind=spec.kind, **keys)
+            yield f"{spec.kind}, {name or _describe(keys)}", spec.section(kind=spec.kind, **keys)
 
 
-def _described(keys: Keys) -> str:
+def _describe(keys: Keys) -> str:
     """ "group_size 2, inner ring, outer tree": keys that no scenario gave."""
     return ", ".join(
         f"{key} {value['kind'] if isinstance(value, Mapping) else value}" for key, value in keys.items()

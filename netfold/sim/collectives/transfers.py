@@ -143,7 +143,7 @@ class ScheduleBuilder:
             pairs = source * self.workers + target
             flows = (channel - channel.min()) * self.workers**2 + pairs
             lane = np.unique(flows, return_inverse=True)[1]
-        waits_first, waits_for = _grouped(self._waits, self.count)
+        waits_first, waits_for = _group(self._waits, self.count)
         return Schedule(
             workers=self.workers,
             chunks=self.cells,
@@ -164,7 +164,7 @@ class ScheduleBuilder:
 _NO_INTS = np.empty(0, np.int64)
 
 
-def _grouped(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArray[np.int32]]:
+def _group(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArray[np.int32]]:
     """What is awaited, in the order of those that wait, and where each one's begin."""
     waiting = np.concatenate([numbers for numbers, _ in waits] or [_NO_INTS])
     awaited = np.concatenate([numbers for _, numbers in waits] or [_NO_INTS])
@@ -194,11 +194,11 @@ def compiled(transfers: Transfers) -> Cut:
         before.append(np.broadcast_to(np.asarray(step.before, np.int64), numbers.shape))
     schedule = piece.schedule(has_lanes=transfers.shares_windows)
     if transfers.pieces > 1:
-        schedule = _repeated(schedule, transfers.pieces, np.concatenate(before or [_NO_INTS]))
+        schedule = _repeat(schedule, transfers.pieces, np.concatenate(before or [_NO_INTS]))
     return Cut(schedule, transfers.cuts or equal_cuts(transfers.cells), transfers.ends)
 
 
-def _repeated(piece: Schedule, pieces: int, before: Ints) -> Schedule:
+def _repeat(piece: Schedule, pieces: int, before: Ints) -> Schedule:
     """The same transfers for every piece; cell c of piece k is cell c · `pieces` + k."""
     count = piece.transfers
     number = np.repeat(np.arange(pieces, dtype=np.int64), count)

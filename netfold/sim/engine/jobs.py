@@ -85,7 +85,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
         windows=windows,
         segments=segments,
         registers=_with_registers(world.registers, slots, words),
-        payloads=np.zeros((0, words), np.int32) if is_first else _widened(world.payloads, words),
+        payloads=np.zeros((0, words), np.int32) if is_first else _widen(world.payloads, words),
         payload_uses=np.zeros(0, np.int32) if is_first else world.payload_uses,
     )
     return world if job.server is None else add_server(world, job, job.server)
@@ -203,7 +203,7 @@ def _with_registers(old: Registers, slots: int, words: int) -> Registers:
     return registers
 
 
-def _widened(payloads: NDArray[np.int32], words: int) -> NDArray[np.int32]:
+def _widen(payloads: NDArray[np.int32], words: int) -> NDArray[np.int32]:
     """Payload rows with room for `words` words, which is no less than they have."""
     if payloads.shape[1] == words:
         return payloads

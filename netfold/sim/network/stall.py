@@ -206,13 +206,13 @@ def _waiting(rows: list[StalledSlot | StalledMessage], has_example: bool) -> str
     if slots:
         workers = workers_listed(worker for row in slots for worker in row.waiting)
         verb = "wait" if workers.startswith("workers") else "waits"
-        waiting = f"{workers}{of_jobs} {verb} for {_counted(slots, 'slot')}"
+        waiting = f"{workers}{of_jobs} {verb} for {_format_count(slots, 'slot')}"
     else:
-        waiting = f"{_counted(rows, 'message')}{of_jobs} in flight"
+        waiting = f"{_format_count(rows, 'message')}{of_jobs} in flight"
     return f"{waiting}, first {rows[0]}" if has_example else waiting
 
 
-def _counted(rows: Sequence[object], noun: str) -> str:
+def _format_count(rows: Sequence[object], noun: str) -> str:
     return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
 
 

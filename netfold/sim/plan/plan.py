@@ -437,7 +437,7 @@ class HostAllocation:
         ScenarioError
             Too few hosts, or a host that is unknown, named twice, or used by an earlier job.
         """
-        chosen = self._chosen(count, placement, location, what)
+        chosen = self._choose(count, placement, location, what)
         for host in chosen:
             if host in self._taken:
                 noun, owner = self._taken[host]
@@ -453,7 +453,7 @@ class HostAllocation:
     def release(self, location: Location) -> None:
         self._taken = {host: occupant for host, occupant in self._taken.items() if occupant[1] != location}
 
-    def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
+    def _choose(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
         is_named, seed = not isinstance(placement, str), location.scenario.seed
         try:
             if is_named or not self._taken:

@@ -101,13 +101,13 @@ def sentence(parts: Parts) -> str:
         return ""
     first, *others = parts
     close = [part for part in others if part["share"] >= CLOSE * first["share"]]
-    text = f"bottleneck: {_told(first)}"
+    text = f"bottleneck: {_describe(first)}"
     if close:
-        text += f"; close to it: {', '.join(_told(part) for part in close)}"
+        text += f"; close to it: {', '.join(_describe(part) for part in close)}"
     return f"{text}{_following(first)}{_remedy(first)}"
 
 
-def _told(part: Mapping[str, Any]) -> str:
+def _describe(part: Mapping[str, Any]) -> str:
     """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
     share = f"{_percent(part['share'])} of the aggregation"
     match part["cause"]:
@@ -460,7 +460,7 @@ def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
             if text in _variants(run):
                 return Baseline(run, text)
         if text.isdecimal():
-            return replace(only, run=_numbered(text, loaded))
+            return replace(only, run=_run_numbered(text, loaded))
     if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
         names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
         raise DataError(
@@ -475,7 +475,7 @@ def _variants(run: RunFolder) -> list[str]:
     return [variant["name"] for variant in run.summary["variants"]]
 
 
-def _numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
+def _run_numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
     """The run with this number in the table."""
     if len(text) > 9 or not 1 <= int(text) <= len(loaded):
         raise DataError(
@@ -522,7 +522,7 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
             "baseline, if that has an equal workload"
         ]
     else:
-        notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
+        notes += [*_other_inputs(run, base.run), *([] if base.variant else _list_unmatched(run, base.run))]
     notes += _other_workers(run, base)
     notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
     if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
@@ -551,7 +551,7 @@ def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
     ]
 
 
-def _unmatched(run: RunFolder, base: RunFolder) -> list[str]:
+def _list_unmatched(run: RunFolder, base: RunFolder) -> list[str]:
     """One note on all variants that the baseline lacks."""
     names = [variant["name"] for variant in base.summary["variants"]]
     missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]

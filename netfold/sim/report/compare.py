@@ -97,10 +97,10 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
-        *_published(variants),
-        *_fused(variants),
+        *_published_lines(variants),
+        *_fusion_lines(variants),
         *_workers_held(variants),
-        *_injected(summary["injected"]),
+        *_injection_lines(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
     return FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, columns=columns)
@@ -120,7 +120,7 @@ def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _published(variants: list[dict[str, Any]]) -> list[str]:
+def _published_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every published figure; only the report shows bounds."""
     return [
         f"{entry['label']} for {variant['name']}: {words.scaled(entry['elements_per_s'], '')} elements/s, "
@@ -131,7 +131,7 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _fused(variants: list[dict[str, Any]]) -> list[str]:
+def _fusion_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every variant whose step was predicted from the buckets that its layers are in."""
     return [
         f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
@@ -179,7 +179,7 @@ def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _injected(entries: list[dict[str, Any]]) -> list[str]:
+def _injection_lines(entries: list[dict[str, Any]]) -> list[str]:
     """A line for every fault."""
     return [
         f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
@@ -319,7 +319,7 @@ class Comparison(VerbResult):
 
     def _legend(self) -> list[str]:
         several = len(self.runs) > 1
-        runs = [f"{number}  {name}{self._marked(name)}" for number, name in enumerate(self.runs, start=1)]
+        runs = [f"{number}  {name}{self._mark(name)}" for number, name in enumerate(self.runs, start=1)]
         told = [
             f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''}: {text}"
             for row in self.rows
@@ -341,7 +341,7 @@ class Comparison(VerbResult):
             *(f"note: {note}" for note in self.notes),
         ]
 
-    def _marked(self, name: str) -> str:
+    def _mark(self, name: str) -> str:
         """The mark of the baseline: a run, or one variant of it."""
         if self.baseline == name:
             variants = dict.fromkeys(row.against.removeprefix(f"{name} ") for row in self.rows if row.against)
@@ -367,7 +367,9 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     require_comparable(loaded, base.run)
     groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
-    notes = tuple(note for run in loaded for note in (*notes_on(run, base), *_undivided(rows, name_of(run))))
+    notes = tuple(
+        note for run in loaded for note in (*notes_on(run, base), *_undivided_lines(rows, name_of(run)))
+    )
     names = tuple(dict.fromkeys(row.run for row in rows))
     jobs = tuple(
         {"run": name_of(run), **overview} for run in loaded for overview in run.summary.get("jobs", [])
@@ -407,7 +409,7 @@ def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequen
     )
 
 
-def _undivided(rows: Sequence[VariantRow], run: str) -> list[str]:
+def _undivided_lines(rows: Sequence[VariantRow], run: str) -> list[str]:
     """One note on all variants of a run whose workload no variant of the baseline has."""
     names = ", ".join(f"'{row.variant}'" for row in rows if row.run == run and not row.against)
     return [f"{run}: the baseline has no variant with the workload of {names}: not divided"] if names else []

@@ -461,7 +461,7 @@ def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     phases = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = phases["worker"].unique().sort().to_list()
-    shown = _chosen(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
+    shown = _choose(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
     began_ps = step["start_ps"]
     bars = [
         Bar(
@@ -478,7 +478,7 @@ def _panel(run: RunFolder, variant: str) -> Panel:
     return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
 
 
-def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
+def _choose(workers: Sequence[int], slowest: int) -> list[int]:
     """At most `LANES_MAX` of the sorted workers, evenly spread; the slowest replaces its neighbour."""
     if len(workers) <= LANES_MAX:
         return list(workers)
@@ -550,10 +550,10 @@ def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
     at_device = [bar for bar in bars if not bar.name.startswith(words.NETWORK)]
     passes = [bar for bar in at_device if bar.bucket == _COMPUTE_BUCKET]
     codec = [bar for bar in at_device if bar.bucket != _COMPUTE_BUCKET]
-    device = _stacked(at_device)
+    device = _stack(at_device)
     if len(device) > 1:
-        device = [*_stacked(passes), *_stacked(codec)]
-    return [*device, *_stacked(network)]
+        device = [*_stack(passes), *_stack(codec)]
+    return [*device, *_stack(network)]
 
 
 def _tracks_max(bars: Sequence[Bar]) -> int:
@@ -562,7 +562,7 @@ def _tracks_max(bars: Sequence[Bar]) -> int:
     return max((len(_tracks([bar for bar in bars if bar.worker == worker])) for worker in workers), default=0)
 
 
-def _stacked(bars: Sequence[Bar]) -> list[list[Bar]]:
+def _stack(bars: Sequence[Bar]) -> list[list[Bar]]:
     """Bars on as few tracks as their overlaps allow, each on the first that is free."""
     tracks: list[list[Bar]] = []
     for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
@@ -724,15 +724,15 @@ def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
         for part in parts:
             name, time = words.phase_name(part), part["time_us"] / factor_us
             if time and name in colours:
-                axes.barh(row, time, left=left, height=0.62, **_filled(colours[name]))
+                axes.barh(row, time, left=left, height=0.62, **_fill(colours[name]))
                 left += time
         style.beside(axes, row, words.time(total_us))
     axes.set_xlim(left=0)
-    style.legend_below(figure, [Patch(**_filled(colour)) for colour in colours.values()], list(colours))
+    style.legend_below(figure, [Patch(**_fill(colour)) for colour in colours.values()], list(colours))
     return figure
 
 
-def _filled(colour: str | None) -> dict[str, Any]:
+def _fill(colour: str | None) -> dict[str, Any]:
     """Style of a part of a bar: its colour, or hatched without one."""
     if colour is None:
         return {"facecolor": "white", "edgecolor": style.MIDDLE_GREY, "hatch": "////"}

@@ -305,15 +305,15 @@ class RunData:
 def write_run(out_dir: Path, run: RunData) -> Path:
     # Writes `<out_dir>/<scenario>/<UTC time>-seed<N>`, and `<out_dir>/latest` points at it. If the disk is
     # full, for example, it raises an UnwrittenError and leaves no run folder.
-    return _written(out_dir, run)
+    return _write(out_dir, run)
 
 
 def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
     # A run folder like any other, `<UTC time>-seed<N>-<what>`; `latest` does not change.
-    return _written(out_dir, run, f"-{what}")
+    return _write(out_dir, run, f"-{what}")
 
 
-def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
+def _write(out_dir: Path, run: RunData, suffix: str = "") -> Path:
     """Write a run folder; without a suffix, that of a finished run."""
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:

@@ -91,11 +91,11 @@ class WarmUps:
         # Measured if the rule of some job weighs costs. A RunError if a warm-up does not come to its end.
         if not any(_weighs(job) for other in self._plan.variants for job in other.jobs):
             return variant
-        return replace(variant, jobs=tuple(self._settled(variant, job, reporter) for job in variant.jobs))
+        return replace(variant, jobs=tuple(self._settle_job(variant, job, reporter) for job in variant.jobs))
 
-    def _settled(self, variant: VariantPlan, job: JobPlan, reporter: ProgressReporter) -> JobPlan:
+    def _settle_job(self, variant: VariantPlan, job: JobPlan, reporter: ProgressReporter) -> JobPlan:
         fusion = job.workload.fusion
-        costs = self._costs(variant, job, _given(job), reporter)
+        costs = self._costs(variant, job, _given_stages(job), reporter)
         if costs is None:
             return job
         if isinstance(fusion, Weighing):
@@ -111,7 +111,7 @@ class WarmUps:
     ) -> Costs | None:
         """Costs of a job; None if no rule asks for those of such a job."""
         for network, known, costs in self._known:
-            has_such = not _weighs(job) or given == _given(known)
+            has_such = not _weighs(job) or given == _given_stages(known)
             if has_such and _are_alike(variant, job, network, known):
                 return costs
         peers = [
@@ -124,7 +124,7 @@ class WarmUps:
             return None
         reporter.report("measures what its buckets cost")
         if not _weighs(job):
-            given = _given(peers[0])
+            given = _given_stages(peers[0])
             job = replace(job, workload=replace(job.workload, fusion=peers[0].workload.fusion))
         costs = measured(self._plan, variant, job, given)
         self._known.append((variant, job, costs))
@@ -207,7 +207,7 @@ def _weighs(job: JobPlan) -> bool:
     return isinstance(job.workload.fusion, Weighing)
 
 
-def _given(job: JobPlan) -> Stages | None:
+def _given_stages(job: JobPlan) -> Stages | None:
     fusion = job.workload.fusion
     return fusion.given.stages() if isinstance(fusion, Weighing) and fusion.given is not None else None
 

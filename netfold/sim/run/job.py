@@ -176,7 +176,7 @@ class RunningJob:
             return
         backward_end_ps = max(computing.end_ps("backward") for computing in self._computing)
         yield from self._update(step)
-        decoded = [self._applied(log.decoded[0]) for log in rounds]
+        decoded = [self._apply(log.decoded[0]) for log in rounds]
         workload.apply(
             step, [decoding.total for decoding in decoded], [decoding.is_update for decoding in decoded]
         )
@@ -200,7 +200,7 @@ class RunningJob:
         )
         self._record_passes(step)
 
-    def _applied(self, decoded: Decoded) -> Decoded:
+    def _apply(self, decoded: Decoded) -> Decoded:
         """What the weights are moved by: a codec that makes updates has its sums applied as updates, too."""
         if decoded.is_update or StepFact.LEARNING_RATE not in self.codec.needs:
             return decoded
@@ -474,7 +474,7 @@ class RunningJob:
         findings = replace(findings, at_hosts=at_hosts)
         self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
         log.end_ps = self._now_ps
-        self.journal.add_findings(bucket.index, self._located(findings, step, bucket.index, log))
+        self.journal.add_findings(bucket.index, self._with_places(findings, step, bucket.index, log))
         self.journal.rounds.append(log.record(self.label, step, bucket, findings, counts))
         self.journal.notes += log.note_records(self.label, step, bucket.index)
         self.journal.has_work = self.journal.has_work or log.has_work
@@ -526,7 +526,7 @@ class RunningJob:
     def _locate(self, worker: int, place: tuple[int, int, int], part: int, word: int) -> str:
         return self.collective.locate(worker, OperationId(*place), part, word)
 
-    def _located(self, findings: Findings, step: int, bucket: int, log: RoundLog) -> Findings:
+    def _with_places(self, findings: Findings, step: int, bucket: int, log: RoundLog) -> Findings:
         """Findings with the places where the first wrong words were merged."""
 
         def with_place(wrong: WrongWord | None) -> WrongWord | None:

@@ -87,7 +87,7 @@ def run_scenario(
                 f"this scenario is a sweep of {scenario.sweep.size} points",
                 "run it with `netfold sweep`; --set sweep=null runs the scenario without its sweep",
             )
-        run = _Run(_chosen(resolve(scenario), variants), sets, out_dir)
+        run = _Run(_choose(resolve(scenario), variants), sets, out_dir)
         require_writable(out_dir, run.plan.scenario.name)
         if checkpoints is not None:
             run.keep(checkpoints)
@@ -100,7 +100,7 @@ def run_scenario(
             return run.stopped(error)
 
 
-def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
+def _choose(plan: Plan, names: Sequence[str]) -> Plan:
     """A plan of only the named variants, in the scenario's order; of all where none is named."""
     known = [variant.name for variant in plan.variants]
     for name in names:
@@ -142,7 +142,7 @@ class _Run:
         """Run all variants, one after the other; each is written when it ends."""
         jobs = [job for variant in self.plan.variants for job in variant.jobs]
         with compiling(progress, jobs):
-            for result in _simulated(self.plan, progress, self._keeper):
+            for result in _simulate(self.plan, progress, self._keeper):
                 self._files.require_unchanged()
                 self.results.append(result)
                 if len(self.results) < len(self.plan.variants):
@@ -219,7 +219,7 @@ class _Run:
         )
 
 
-def _simulated(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> Iterator[VariantResult]:
+def _simulate(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> Iterator[VariantResult]:
     """The result of every variant, one after the other."""
     variants, done = plan.variants, 0
     total = sum(variant.steps for variant in variants)
@@ -244,4 +244,4 @@ def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
     # As `summary.json` has it; nothing is written.
     with one_run():
         plan = resolve(load(path))
-        return with_setups(summary_of(list(_simulated(plan, lambda *_: None))), plan)
+        return with_setups(summary_of(list(_simulate(plan, lambda *_: None))), plan)

@@ -258,7 +258,7 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
             allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
             return position.error(f"cannot use {shown(wrong_value)}", _nearest(wrong_value, allowed))
         case "value_error":
-            return _refused(context["error"], position)
+            return _refusal(context["error"], position)
     rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
         "Input should be "
     )
@@ -303,7 +303,7 @@ def _number(found: str) -> str:
     return f"write {int(whole + decimals) * 10**zeros}" if zeros >= 0 else ""
 
 
-def _refused(cause: Exception, position: _Position) -> ScenarioError:
+def _refusal(cause: Exception, position: _Position) -> ScenarioError:
     """The error for a value that a unit, section or codec refused: a message, with an optional hint below."""
     if isinstance(cause, NetfoldError):
         return position.error(cause.message, cause.hint)

@@ -137,19 +137,19 @@ def custom_profiles(
         with mistakes.collecting():
             if section.name in made:
                 raise node.error(f"the name {section.name!r} appears twice", "use another name")
-            made[section.name] = _made(section, node)
+            made[section.name] = _make(section, node)
     return made
 
 
 def read_profile(path: str) -> Profile:
     node = _from_file(Node(path, path, 0, ""), Path())
     try:
-        return _made(SwitchProfile.model_validate(node.plain), node)
+        return _make(SwitchProfile.model_validate(node.plain), node)
     except ValidationError as error:
         raise explain(error, node, SwitchProfile) from None
 
 
-def _made(section: SwitchProfile, node: Node) -> Profile:
+def _make(section: SwitchProfile, node: Node) -> Profile:
     settings = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
     values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in settings.items()}
     changes = {key: value for key, value in values.items() if value is not None}

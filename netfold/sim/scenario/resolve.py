@@ -45,7 +45,7 @@ from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import Placer, WantedJob
+from netfold.sim.scenario.placer import JobPlacer, WantedJob
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
 from netfold.sim.workload.devices import DeviceOption
@@ -346,16 +346,16 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     path, prefix = "topology", ""
     try:
         if section.file is None:
-            graph = _generated(scenario, variant)
+            graph = _generate(scenario, variant)
         else:
             path, prefix = "topology.path", f"{section.file}: "
             text = _read(section.file, scenario, variant)
             graph = read_graph(section.file, text, section.defaults(), _UNITS)
     except ParameterError as error:
-        raise _refused(scenario, variant, f"topology.{key_of(error.key)}", str(error)) from None
+        raise _refusal(scenario, variant, f"topology.{key_of(error.key)}", str(error)) from None
     except TopologyError as error:
         raise as_one_error(
-            _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
+            _refusal(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
         ) from None
     _change(graph, scenario, variant)
     return graph
@@ -371,7 +371,7 @@ def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) ->
             raise scenario.error(key, message, names_hint(wanted, known), variant.name)
 
 
-def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
+def _generate(scenario: Scenario, variant: Variant) -> nx.Graph:
     """The graph of a registered topology, if its size fits."""
     topology = variant.topology.topology()
     size = topology.size()
@@ -398,10 +398,10 @@ def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
         key = "switch_profiles"
         change_profiles(graph, section.profile_changes())
     except NoMatchError as error:
-        raise _refused(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
+        raise _refusal(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
 
 
-def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
+def _refusal(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
     """The scenario error for a mistake in a graph; text after a semicolon is the hint."""
     message, _, hint = text.partition("; ")
     return scenario.error(path, message, hint, variant.name)
@@ -532,7 +532,7 @@ class _VariantResolver:
 
     def resolve(self) -> VariantPlan:
         """The plan; the network must have been compiled."""
-        site, jobs, admission = self._queued() if self.variant.admission == FIFO else self._divided()
+        site, jobs, admission = self._queue() if self.variant.admission == FIFO else self._divide()
         refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
@@ -552,19 +552,19 @@ class _VariantResolver:
             self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission
         )
 
-    def _divided(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+    def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
         """Jobs on switches that may hold too few slots for what each needs: then in equal parts."""
         network = self._network
         for sharing in _SHARINGS[:-1]:
             try:
-                return self._reserved(sharing)
+                return self._reserve(sharing)
             except ScenarioError as error:
                 if ".slots" not in error.path:
                     raise
                 self._network = network
-        return self._reserved(_SHARINGS[-1])
+        return self._reserve(_SHARINGS[-1])
 
-    def _reserved(self, sharing: int) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+    def _reserve(self, sharing: int) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
         """Jobs that have hosts and slots of their own from the beginning to the end."""
         occupied = HostAllocation(self.graph)
         hosts = [
@@ -577,7 +577,7 @@ class _VariantResolver:
         is_arriving = any(job.is_template for job in self.variant.jobs)
         return site, jobs, Admission(RESERVED) if is_arriving else None
 
-    def _queued(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
+    def _queue(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
         """Jobs that take hosts and slots when they arrive: each as it is on the empty network."""
         occupied = HostAllocation(self.graph)
         self._network = with_work(self._network, self._work([()] * len(self.jobs)))
@@ -587,7 +587,7 @@ class _VariantResolver:
             for section, location in self.jobs
             if isinstance(section, variant_keys.JobSection)
         ]
-        placer = Placer(site, wanted, self._job)
+        placer = JobPlacer(site, wanted, self._job)
         pairs = placer.alone()
         jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
         longest_ps = max((fallback.collective.sender.timeout_max_ps for fallback in others), default=0)

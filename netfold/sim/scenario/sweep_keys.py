@@ -154,18 +154,18 @@ def _axis(path: str, node: Node, mistakes: Mistakes) -> Axis | None:
             hint = "write the path with dots, for example topology.rate: [10Gbps, 100Gbps]"
         mistakes.add(node.error(f"must be a list of values, found {shown(node.plain)}", hint))
     else:
-        return Axis(path, tuple(_moved(value, path) for value in node.value))
+        return Axis(path, tuple(_move(value, path) for value in node.value))
     return None
 
 
-def _moved(node: Node, path: str) -> Node:
+def _move(node: Node, path: str) -> Node:
     """A value as if it were written at another path, on its own line."""
     value = node.value
     if isinstance(value, Mapping):
-        value = {key: _moved(child, f"{path}.{key}") for key, child in value.items()}
+        value = {key: _move(child, f"{path}.{key}") for key, child in value.items()}
     elif isinstance(value, tuple):
         labels = node.children
-        value = tuple(_moved(item, f"{path}.{label}") for label, item in labels.items())
+        value = tuple(_move(item, f"{path}.{label}") for label, item in labels.items())
     return replace(node, value=value, path=path)
 
 
@@ -304,11 +304,11 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
     variants = [replace(axes, value={"name": replace(axes, value="")})]
     for key, named in axes.children.items():
         values = named.children.items()
-        variants = [_combined(variant, key, name, value) for variant in variants for name, value in values]
+        variants = [_combine(variant, key, name, value) for variant in variants for name, value in values]
     return replace(axes, value=tuple(variants))
 
 
-def _combined(variant: Node, key: str, name: str, value: Node) -> Node:
+def _combine(variant: Node, key: str, name: str, value: Node) -> Node:
     before = str(variant.children["name"].value)
     whole = f"{before}-{name}" if before else name
     named = with_child(variant, "name", replace(value, value=whole))

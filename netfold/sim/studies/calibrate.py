@@ -341,12 +341,12 @@ def calibrate(threads: int, report: Callable[[str], None]) -> Calibration:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _measured(threads, report)
+        return _measure(threads, report)
     finally:
         torch.set_num_threads(before)
 
 
-def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
+def _measure(threads: int, report: Callable[[str], None]) -> Calibration:
     report("what a call takes")
     call = call_ns()
     report("memory")
@@ -361,11 +361,11 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
         "threads": threads,
         "torch": torch.__version__,
         "launch_ns": round(call, 1),
-        "arithmetic": {kind: _rounded(points) for kind, points in computed.items()},
-        "memory": _rounded(streamed),
+        "arithmetic": {kind: _round(points) for kind, points in computed.items()},
+        "memory": _round(streamed),
         "codec": {
             "launch_ns": round(call, 1),
-            "arithmetic": _rounded([(max(1, size // _FLOATS), time_ns) for size, time_ns in streamed]),
+            "arithmetic": _round([(max(1, size // _FLOATS), time_ns) for size, time_ns in streamed]),
             "memory": [[_CODEC_BYTES, round(_CODEC_BYTES / mean_bytes_per_ns(codecs), 1)]],
         },
         "codecs": {
@@ -394,5 +394,5 @@ def write_device(path: Path, calibration: Calibration) -> None:
         files.write_file(path, calibration.text.encode())
 
 
-def _rounded(points: list[Point]) -> list[list[float]]:
+def _round(points: list[Point]) -> list[list[float]]:
     return [[size, round(time_ns, 1)] for size, time_ns in points]

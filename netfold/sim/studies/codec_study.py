@@ -487,7 +487,7 @@ def study(
     result = run_study(chosen, source, rounds, seed, progress or silent)
     if out is None:
         return result
-    return replace(result, path=_written(Path(out), result, started_at, time.perf_counter() - started_s))
+    return replace(result, path=_write(Path(out), result, started_at, time.perf_counter() - started_s))
 
 
 def run_study(
@@ -526,7 +526,7 @@ def run_study(
     )
 
 
-def _written(out_dir: Path, result: CodecStudy, started_at: datetime, wall_s: float) -> Path:
+def _write(out_dir: Path, result: CodecStudy, started_at: datetime, wall_s: float) -> Path:
     """Write `<out_dir>/study/<UTC time>-seed<N>`, whole or not at all; returns its path.
 
     The same seed gives the same bytes in all files except `run.json` and `speed.svg`.

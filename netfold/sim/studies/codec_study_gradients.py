@@ -308,7 +308,7 @@ def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int)
         "overlap": specs[0].overlap,
         "distribution": specs[0].distribution,
     }
-    cells = tuple(_drawn(spec, workers, seed) for spec in specs)
+    cells = tuple(_draw(spec, workers, seed) for spec in specs)
     return Source(cells, workers, specs[0].elements, description)
 
 
@@ -332,7 +332,7 @@ def _spec(section: Synthetic) -> SyntheticSpec:
     )
 
 
-def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
+def _draw(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
     def rounds(count: int) -> Iterator[list[Gradient]]:
         workload = synthetic_workload(spec, workers, seed)
         for step in range(count):
@@ -343,19 +343,21 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
 
 def file_source(path: Path, workers: int | None) -> Source:
     if path.is_dir() and path.suffix not in SUFFIXES:
-        return _recorded(path, workers)  # its steps are the rounds
+        return _read_recording(path, workers)  # its steps are the rounds
     arrays = read_arrays(path)
     if len(arrays) > 1:
-        return _named(path, workers)  # the tensors of a gradient, each with a row for each worker
+        return _read_file(path, workers)  # the tensors of a gradient, each with a row for each worker
     # A gradient for all workers, or a row for each; the same in every round.
-    return _given(str(path), next(iter(arrays.values())), workers)
+    return _array_source(str(path), next(iter(arrays.values())), workers)
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
-    return _given(ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers)
+    return _array_source(
+        ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers
+    )
 
 
-def _named(path: Path, workers: int | None) -> Source:
+def _read_file(path: Path, workers: int | None) -> Source:
     """Gradients from a file of several named arrays."""
     spec = file_spec(path, str(path), 1)
     if spec.rows > WORKERS_MAX:
@@ -369,7 +371,7 @@ def _named(path: Path, workers: int | None) -> Source:
     return _of_rows(str(path), [buckets[0] for buckets in gradients]).with_tensors(spec.tensors)
 
 
-def _recorded(folder: Path, workers: int | None) -> Source:
+def _read_recording(folder: Path, workers: int | None) -> Source:
     """Gradients from a recording of `netfold capture`: a step in every round, and again from the first."""
     name, trace = str(folder), read_trace(folder)
     _require_workers(name, trace.world_size, workers)
@@ -414,8 +416,8 @@ def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> So
     return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
-def _given(name: str, array: StoredArray, workers: int | None) -> Source:
-    gradients = _checked(name, array, workers or WORKERS)
+def _array_source(name: str, array: StoredArray, workers: int | None) -> Source:
+    gradients = _check(name, array, workers or WORKERS)
     if gradients.ndim == 1:
         workers = WORKERS if workers is None else workers
         notes = (f"all {workers} workers have the same gradient, from {name}: it is also their union",)
@@ -424,7 +426,7 @@ def _given(name: str, array: StoredArray, workers: int | None) -> Source:
     return _of_rows(name, list(gradients))
 
 
-def _checked(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32]:
+def _check(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32]:
     """The array in row order, checked; if it is a single gradient, `workers` workers get it."""
     if stored.dtype != "float32":
         hint = conversion(name, stored.dtype)
@@ -528,13 +530,13 @@ def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wa
     if not texts:
         # All whose densities are known.
         return [
-            _wanted(model, batch, data, known)
+            _densities_of(model, batch, data, known)
             for kind in model_kinds()
             for model, known in known_densities(kind)
         ]
     models = [read_model(text) for text in texts]
     return [
-        _wanted(
+        _densities_of(
             model,
             batch,
             data,
@@ -544,7 +546,9 @@ def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wa
     ]
 
 
-def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> WantedDensities:
+def _densities_of(
+    model: Model, batch: int | None, data: str | None, known: Density | None
+) -> WantedDensities:
     names = [known_data.name for known_data in model.facts.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
@@ -563,10 +567,10 @@ def measured(
     for model, batch, data in items:
         progress(f"{model.facts.title}, batch {batch}")
         densities = measure(model, TaskSettings(data, batch, workers, seed))
-        yield DensityRow(model, data, batch, workers, *densities, _known(model, batch, data, workers))
+        yield DensityRow(model, data, batch, workers, *densities, _known_density(model, batch, data, workers))
 
 
-def _known(model: Model, batch: int, data: str, workers: int) -> Density | None:
+def _known_density(model: Model, batch: int, data: str, workers: int) -> Density | None:
     for listed, known in known_densities(model.kind):
         if (listed, known.batch, model.data_named(known.data).name, WORKERS) == (model, batch, data, workers):
             return known

@@ -133,26 +133,26 @@ class Bench:
         """The cells of a codec on a collective: without loss, and with it."""
         losses = ["", self.loss] if self.loss else [""]
         if row.codec is None:
-            return [_refused(row, column, loss, "", *row.why) for loss in losses]
+            return [_refusal(row, column, loss, "", *row.why) for loss in losses]
         plan, switch, refusal = self._plan(row, column, "", self.switches)
         if plan is None:
-            return [_refused(row, column, loss, switch, *refusal) for loss in losses]
+            return [_refusal(row, column, loss, switch, *refusal) for loss in losses]
         return [self._cell(row, column, switch, loss) for loss in losses]
 
     def _cell(self, row: Row, column: Column, switch: str, loss: str) -> Cell:
         plan, _, refusal = self._plan(row, column, loss, [switch])
         if plan is None:
-            return _refused(row, column, loss, switch, *refusal)
+            return _refusal(row, column, loss, switch, *refusal)
         variant = plan.variants[0]
         if loss and variant.jobs[0].collective.needs_lossless:
             reason = f"{column.name} does not recover from lost packets"
-            return _refused(row, column, loss, switch, reason, "use a network without loss")
+            return _refusal(row, column, loss, switch, reason, "use a network without loss")
         try:
             result = run_variant(plan, variant, workloads=self.workloads)
         except RunError as error:
             return _cell(row, column, loss, switch, verdict="fail", reason=error.message, hint=error.hint)
         entry = summarize(result.facts, result.records)["variants"][0]
-        return _cell(row, column, loss, switch, **_outcome(entry), **_checked(result.jobs[0].journal))
+        return _cell(row, column, loss, switch, **_outcome(entry), **_count_checked(result.jobs[0].journal))
 
     def _plan(
         self, row: Row, column: Column, loss: str, switches: Sequence[str]
@@ -187,7 +187,7 @@ class Bench:
         }
 
 
-def _refused(row: Row, column: Column, loss: str, switch: str, reason: str, hint: str) -> Cell:
+def _refusal(row: Row, column: Column, loss: str, switch: str, reason: str, hint: str) -> Cell:
     return _cell(row, column, loss, switch, verdict=REFUSED, reason=reason, hint=hint)
 
 
@@ -221,7 +221,7 @@ def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checked(journal: Journal) -> dict[str, int]:
+def _count_checked(journal: Journal) -> dict[str, int]:
     """How much the checks have examined."""
     words = sum(
         finding.integer_words + finding.float_words + finding.at_hosts.words for finding in journal.findings

@@ -421,7 +421,7 @@ def _fill(
         "keys": [{"path": key.path, "column": key.column} for key in keys],
         "variants": list(dict.fromkeys(frame["variant"].to_list())),
         "verdict": _verdict(results, done),
-        "points": [_described(result, [key.path for key in keys]) for result in results],
+        "points": [_describe(result, [key.path for key in keys]) for result in results],
     }
     sweep_output.write_sweep(folder, {**contents, sweep_output.TABLE: parquet_bytes(frame)}, content)
 
@@ -430,7 +430,7 @@ def _verdict(results: Sequence[PointResult], found: Sequence[str]) -> str:
     return "fail" if any(result.status == FAILED for result in results) else summary.worst(found)
 
 
-def _described(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:
+def _describe(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:
     point = result.point
     return {
         "point": point.number,

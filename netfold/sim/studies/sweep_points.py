@@ -49,7 +49,9 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
     `digests` keeps those of modules from one point to the next.
     """
     known, doubts = dict[str, str](), list[str]()
-    modules = {module for part in _registered(plan) for value in _values(part) for module in _modules(value)}
+    modules = {
+        module for part in _registered_options(plan) for value in _values(part) for module in _modules(value)
+    }
     for module in sorted(modules):
         if module not in digests:
             digests[module] = _source_digest(module)
@@ -66,7 +68,7 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
     return Origins(known, tuple(dict.fromkeys(doubts)))
 
 
-def _registered(plan: Plan) -> Iterator[object]:
+def _registered_options(plan: Plan) -> Iterator[object]:
     """The objects of a plan that are found in registries."""
     for variant in plan.scenario.variants:
         yield registered(Topology).get(variant.topology.kind)

@@ -156,7 +156,7 @@ def _run(task: PointTask, folder: Path) -> tuple[tuple[dict[str, Any], ...], byt
         if outcome.stopped is not None:
             raise outcome.stopped
         assert outcome.run_dir is not None
-        summary, archive = outcome.summary, _zipped(outcome.run_dir)
+        summary, archive = outcome.summary, _zip(outcome.run_dir)
     else:
         summary, archive = summary_of_scenario(file), b""
     rows = tuple(
@@ -186,7 +186,7 @@ def _unpack(task: PointTask, folder: Path) -> Path:
     return file
 
 
-def _zipped(folder: Path) -> bytes:
+def _zip(folder: Path) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -468,7 +468,7 @@ class _Place:
         try:
             self._pipe.send_bytes(content)
         except OSError:
-            raise self._died() from None
+            raise self._death() from None
         answer: tuple[bool, Any] = pickle.loads(self._receive())
         return answer
 
@@ -482,7 +482,7 @@ class _Place:
                 raise EOFError
             return self._pipe.recv_bytes()
         except (EOFError, OSError):
-            raise self._died() from None
+            raise self._death() from None
 
     def _start(self) -> None:
         """Start a process, and wait until it is ready.
@@ -512,7 +512,7 @@ class _Place:
                 if attempt == _STARTS_MAX:
                     raise
 
-    def _died(self) -> WorkerDiedError:
+    def _death(self) -> WorkerDiedError:
         assert self._process is not None
         self._process.join()
         return WorkerDiedError(self._process.exitcode or 0)
@@ -563,14 +563,14 @@ def _worker(pipe: Connection) -> None:
             function, args, kwargs = pickle.loads(content)
             answer = pickle.dumps((True, function(*args, **kwargs)))
         except Exception as error:
-            answer = _pickled(error)
+            answer = _pickle(error)
         try:
             pipe.send_bytes(answer)
         except OSError:
             return
 
 
-def _pickled(error: Exception) -> bytes:
+def _pickle(error: Exception) -> bytes:
     """An error as an answer; as text if it cannot be sent."""
     try:
         answer = pickle.dumps((False, error))

@@ -282,27 +282,27 @@ def _dot(graph: nx.Graph) -> str:
 
 
 def _dot_lines(graph: nx.Graph) -> Iterator[str]:
-    yield f"graph {_quoted(graph.name)} {{"
+    yield f"graph {_quote(graph.name)} {{"
     yield "  rankdir=BT;"
     for name, data in graph.nodes(data=True):
         shape = "circle" if data["kind"] == HOST else "box"
         attributes = {"shape": shape, **{key: _text(value) for key, value in data.items()}}
-        yield f"  {_quoted(name)} [{_attributes(attributes)}];"
+        yield f"  {_quote(name)} [{_attributes(attributes)}];"
     for tier in sorted({tier for _, tier in graph.nodes(data="tier")}):
-        members = " ".join(f"{_quoted(name)};" for name, level in graph.nodes(data="tier") if level == tier)
+        members = " ".join(f"{_quote(name)};" for name, level in graph.nodes(data="tier") if level == tier)
         yield f"  {{ rank=same; {members} }}"
     for a, b, data in graph.edges(data=True):
         lower, upper = sorted((a, b), key=lambda name: graph.nodes[name]["tier"])
         label = f"{RATE.format(data['rate_bps'])}, {TIME.format(data['delay_ps'])}"
-        yield f"  {_quoted(lower)} -- {_quoted(upper)} [{_attributes({'label': label, **data})}];"
+        yield f"  {_quote(lower)} -- {_quote(upper)} [{_attributes({'label': label, **data})}];"
     yield "}"
 
 
 def _attributes(values: dict[str, Any]) -> str:
-    return ", ".join(f"{_quoted(key)}={_quoted(value)}" for key, value in values.items())
+    return ", ".join(f"{_quote(key)}={_quote(value)}" for key, value in values.items())
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     """A quoted string of DOT."""
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
@@ -680,7 +680,9 @@ def rate(bounds: Bounds) -> str:
 def _measures(found: Measures) -> dict[str, str]:
     rows = {
         "hosts": str(found.hosts_count),
-        "switches": _listed({f"tier {tier}": count for tier, count in found.cost.switches_by_tier.items()}),
+        "switches": _list_counts(
+            {f"tier {tier}": count for tier, count in found.cost.switches_by_tier.items()}
+        ),
         "links, both directions": str(found.links_count),
         "diameter, hops": str(found.diameter_hops),
         "mean path, hops": f"{found.mean_hops:.3f}",
@@ -699,7 +701,7 @@ def _measures(found: Measures) -> dict[str, str]:
     return rows
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     parts = ", ".join(f"{count} in {name}" for name, count in counts.items())
     return f"{total}: {parts}" if len(counts) > 1 else str(total)

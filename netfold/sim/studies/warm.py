@@ -35,7 +35,7 @@ def warm(progress: Progress) -> int:
     """
     runs = 0
     with compiling(progress):
-        for label, choices in _wanted():
+        for label, choices in _combinations():
             progress(label, runs, runs + 1)
             for sections in choices:
                 try:
@@ -47,7 +47,7 @@ def warm(progress: Progress) -> int:
     return runs
 
 
-def _wanted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _combinations() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     every = [{"kind": kind, **_REQUIRED.get(kind, {})} for kind in collectives()]
     codecs = [{"kind": kind} for kind in codec_kinds()]
     programs = [{"kind": "in_network", "program": name, **_REQUIRED.get(name, {})} for name in names_of(bool)]

@@ -79,10 +79,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
             value, at = varint(data, at)
         elif kind == LENGTH:
             size, at = varint(data, at)
-            value, at = _taken(data, at, size), at + size
+            value, at = _take(data, at, size), at + size
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
-            value, at = int.from_bytes(_taken(data, at, size), "little"), at + size
+            value, at = int.from_bytes(_take(data, at, size), "little"), at + size
         else:
             raise WireError(f"a field has the type {kind}")
         yield number, kind, value
@@ -104,7 +104,7 @@ def signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _taken(data: bytes, at: int, size: int) -> bytes:
+def _take(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
         raise WireError("it ends inside a field")
     return data[at : at + size]
@@ -164,7 +164,7 @@ def read_nodes(path: Path) -> list[TraceNode]:
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file", _HINT)
     try:
-        content = _unpacked(path, read_bytes(path, FILE_BYTES_MAX))
+        content = _unpack(path, read_bytes(path, FILE_BYTES_MAX))
     except UnreadableError as error:
         raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
     parsed = _json_nodes(path, content) if path.name.endswith(".json") else _wire_nodes(path, content)
@@ -184,7 +184,7 @@ def read_nodes(path: Path) -> list[TraceNode]:
     return nodes
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
+def _unpack(path: Path, content: bytes) -> bytes:
     if content[:2] != b"\x1f\x8b":  # gzip
         return content
     try:
@@ -425,7 +425,7 @@ def steps_of(nodes: Sequence[TraceNode]) -> list[TracedStep]:
             step = max(step, step_of[number] + is_next)
         step_of[node.number] = step
         members[step].append(node)
-    return [_timed(members[step]) for step in sorted(members)]
+    return [_time_step(members[step]) for step in sorted(members)]
 
 
 def _in_order(nodes: Sequence[TraceNode], known: Mapping[int, TraceNode]) -> list[TraceNode]:
@@ -452,7 +452,7 @@ def _in_order(nodes: Sequence[TraceNode], known: Mapping[int, TraceNode]) -> lis
     return order
 
 
-def _timed(members: Sequence[TraceNode]) -> TracedStep:
+def _time_step(members: Sequence[TraceNode]) -> TracedStep:
     """Times of one step, whose nodes wait for nothing of the steps before it."""
     nodes = {node.number: node for node in members}
     waiting = {node.number: sum(number in nodes for number in node.after) for node in members}
@@ -563,13 +563,13 @@ def _require_alike(given: str, steps: Sequence[TracedStep]) -> None:
         sizes = [reduction.node.comm_bytes for reduction in step.reductions]
         if sizes != first:
             raise DataError(
-                f"{given}: step {index} sums {_listed(sizes)} bytes, step 0 {_listed(first)}: computations "
-                "that need an all-reduce begin a new step",
+                f"{given}: step {index} sums {_list_sizes(sizes)} bytes, step 0 {_list_sizes(first)}: "
+                "computations that need an all-reduce begin a new step",
                 "only traces of data-parallel training can be replayed: every step sums all gradients once",
             )
 
 
-def _listed(sizes: Sequence[int | None]) -> str:
+def _list_sizes(sizes: Sequence[int | None]) -> str:
     more = f", … ({len(sizes)} all-reduces)" if len(sizes) > _SHOWN else ""
     return ", ".join(map(str, sizes[:_SHOWN])) + more
 

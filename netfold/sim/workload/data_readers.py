@@ -343,7 +343,7 @@ def load_pieces(name: str, vocabulary: int) -> Tokens:
     counts = Counter(words)
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = cache_folder() / "wordpiece" / f"{name}-{vocabulary}-{_FORMAT}-{digest[:16]}.txt"
-    pieces = _kept(path)
+    pieces = _read_kept(path)
     if pieces is None:
         log.info("learning %s pieces of words from %s", f"{vocabulary:,}", name)
         pieces = learned(counts, vocabulary)
@@ -389,7 +389,7 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
             for old in pairwise(word_pieces):
                 frequency[old] -= times
                 changed.add(old)
-            cuts[index] = word_pieces = _merged(word_pieces, pair, merged)
+            cuts[index] = word_pieces = _merge(word_pieces, pair, merged)
             for new in pairwise(word_pieces):
                 frequency[new] += times
                 places[new].add(index)
@@ -400,7 +400,7 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
     return pieces[:vocabulary]
 
 
-def _merged(own: Sequence[str], pair: Pair, merged: str) -> list[str]:
+def _merge(own: Sequence[str], pair: Pair, merged: str) -> list[str]:
     """The pieces of a word with every occurrence of a pair made one, from the left."""
     new_pieces: list[str] = []
     position = 0
@@ -427,7 +427,7 @@ def cut(word: str, numbers: Mapping[str, int]) -> list[int]:
     return piece_numbers
 
 
-def _kept(path: Path) -> list[str] | None:
+def _read_kept(path: Path) -> list[str] | None:
     """The pieces in a file of the cache; None if there is none, or it is damaged."""
     try:
         digest, _, content = path.read_text(encoding="utf-8").partition("\n")

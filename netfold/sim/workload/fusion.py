@@ -182,7 +182,9 @@ class AsGiven(Fusion):
             for member in members:
                 index = _index(member, layers, numbers)
                 if index in owners:
-                    raise FusionError(_KEY, _twice(layers[index], owners[index], bucket), _listed(layers))
+                    raise FusionError(
+                        _KEY, _twice(layers[index], owners[index], bucket), _list_layers(layers)
+                    )
                 owners[index] = bucket
         if missing := [layer.name for index, layer in enumerate(layers) if index not in owners]:
             names = ", ".join(map(repr, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
@@ -198,14 +200,14 @@ def _index(member: str | int, layers: Sequence[Layer], numbers: dict[str, int]) 
     """The place of a layer that is given by name or number."""
     if isinstance(member, str):
         if member not in numbers:
-            hint = did_you_mean(member, numbers) + _listed(layers)
+            hint = did_you_mean(member, numbers) + _list_layers(layers)
             raise FusionError(_KEY, f"there is no layer {shown(member)}", hint)
         return numbers[member]
     if not 0 <= member < len(layers):
         raise FusionError(
             _KEY,
             f"there is no layer {member}, the last of {len(layers)} is {len(layers) - 1}",
-            _listed(layers),
+            _list_layers(layers),
         )
     return member
 
@@ -215,7 +217,7 @@ def _twice(layer: Layer, first: int, second: int) -> str:
     return f"the layer {shown(layer.name)} is {where}"
 
 
-def _listed(layers: Sequence[Layer]) -> str:
+def _list_layers(layers: Sequence[Layer]) -> str:
     """The layers with their numbers."""
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
@@ -319,7 +321,7 @@ class Cutter:
     """
 
     def __init__(self, tensors: Sequence[Tensor], members: Sequence[Sequence[int]]) -> None:
-        self._places = [_joined([tensors[index].place for index in bucket]) for bucket in members]
+        self._places = [_join([tensors[index].place for index in bucket]) for bucket in members]
 
     @property
     def copies(self) -> bool:
@@ -334,7 +336,7 @@ class Cutter:
         ]
 
 
-def _joined(places: Sequence[slice]) -> list[slice]:
+def _join(places: Sequence[slice]) -> list[slice]:
     """Places with neighbours made one."""
     joined = list(places[:1])
     for span in places[1:]:

@@ -96,9 +96,9 @@ class ModelTask:
         chosen = draw.samples(shard)
         if isinstance(data, TensorDataset):
             return [tensor[torch.from_numpy(chosen)] for tensor in data.tensors]
-        return self._collated([data[index] for index in chosen.tolist()])
+        return self._collate([data[index] for index in chosen.tolist()])
 
-    def _collated(self, items: list[Any]) -> Any:
+    def _collate(self, items: list[Any]) -> Any:
         # As PyTorch's loaders do it.
         return default_collate(items)
 

@@ -54,7 +54,7 @@ class Buffers:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.has_any = next(model.buffers(), None) is not None
-        self._start: Copied = self._copied()  # buffers of the model as it was built
+        self._start: Copied = self._copy()  # buffers of the model as it was built
         self._before: Copied = self._start  # buffers at the beginning of the step
         self._after: Copied = {}  # those of worker 0
 
@@ -65,12 +65,12 @@ class Buffers:
             yield
             return
         if worker == 0:
-            self._before = self._copied()
+            self._before = self._copy()
         else:
             self._write(self._before)
         yield
         if worker == 0:
-            self._after = self._copied()
+            self._after = self._copy()
         else:
             self._write(self._after)
 
@@ -80,7 +80,7 @@ class Buffers:
         if not self.has_any:
             yield
             return
-        now = self._copied()
+        now = self._copy()
         self._write(self._before)
         try:
             yield
@@ -91,12 +91,12 @@ class Buffers:
         self._write(self._start)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return {name: buffer.numpy() for name, buffer in self._copied().items()}
+        return {name: buffer.numpy() for name, buffer in self._copy().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._write({name: torch.from_numpy(array) for name, array in state.items()})
 
-    def _copied(self) -> Copied:
+    def _copy(self) -> Copied:
         return {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
 
     def _write(self, values: Copied) -> None:
@@ -227,7 +227,7 @@ class TrainingWorkload:
         self._buffers = Buffers(self._model)
         self._first = task.samples(0, 0)  # what is probed and timed: drawing samples is no part of it
         self._timed: tuple[PassTimes, int] | None = None
-        probed, draws = self._probed()
+        probed, draws = self._probe()
         self._cost = recipe.cost(
             probed.cost, sum(parameter.numel() for parameter in self._model.parameters())
         )
@@ -420,7 +420,7 @@ class TrainingWorkload:
                 loss = self._passes.run(step, worker, put)
         return loss, arena.end(place)
 
-    def _probed(self) -> tuple[ProbedStep, bool]:
+    def _probe(self) -> tuple[ProbedStep, bool]:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""
         with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged(), self._blaming():
             before = torch.get_rng_state()

@@ -42,7 +42,7 @@ def imported(path: Path, folder: Path | None = None) -> set[Path]:
     files: set[Path] = set()
     queue = [path]
     while queue:
-        for file in _named(queue.pop(), folder):
+        for file in _imported_by(queue.pop(), folder):
             if file != path and file not in files and not _is_installed(file, path, folder):
                 files.add(file)
                 queue.append(file)
@@ -59,7 +59,7 @@ def _is_installed(file: Path, path: Path, folder: Path) -> bool:
     )
 
 
-def _named(file: Path, folder: Path) -> Iterator[Path]:
+def _imported_by(file: Path, folder: Path) -> Iterator[Path]:
     """The files of the modules that a file's import statements name; it is run from `folder`."""
     try:
         tree = ast.parse(file.read_bytes())

@@ -438,12 +438,12 @@ class Watch:
         if module is None:
             raise self._error("the loss was computed without the module", "call the loss on its outputs")
         if (shapes := _shapes(module)) != self._shapes:
-            raise self._changed(shapes)
+            raise self._change_error(shapes)
         for name in self._shapes:
             if (error := self._ready.get(name)) is not None:
                 raise error
 
-    def _changed(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
+    def _change_error(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
         for name in {**self._shapes, **found}:
             before, now = (
                 " x ".join(map(str, shapes[name])) or "a scalar" if name in shapes else "missing"
@@ -496,7 +496,7 @@ class UserTask(ModelTask):
     def __init__(self, model: UserFile, settings: TaskSettings) -> None:
         self._model, self._function = model, function_of(model)
         self._watch = Watch(model.path, model.file, settings.seed)
-        super().__init__(self._made(settings), "score", self._another, settings)
+        super().__init__(self._make(settings), "score", self._another, settings)
         if settings.holds_out and self._parts.score is None:
             raise UserModelError(
                 f"{model.make} returned no score, which evaluate needs",
@@ -505,11 +505,11 @@ class UserTask(ModelTask):
             )
         self._has_names = isinstance(self._first(self._parts), Mapping)
 
-    def _made(self, settings: TaskSettings) -> Parts:
+    def _make(self, settings: TaskSettings) -> Parts:
         return read_parts(call(self._model, self._function, settings.seed), self._model.make)
 
     def _another(self) -> nn.Module:
-        self._parts = self._made(self._settings)
+        self._parts = self._make(self._settings)
         return self._parts.module
 
     def build(self) -> nn.Module:
@@ -547,8 +547,8 @@ class UserTask(ModelTask):
         with self._watch.blaming(), beside(self._model):
             return super()._batch(data, shard, draw)
 
-    def _collated(self, items: list[Any]) -> Any:
-        return _collated(items, self._model.make, self._watch.where)
+    def _collate(self, items: list[Any]) -> Any:
+        return _collate(items, self._model.make, self._watch.where)
 
     def tensors(self) -> tuple[Described, ...]:
         """The parameters in gradient-ready order, from a pass of worker 0's first batch.
@@ -558,7 +558,7 @@ class UserTask(ModelTask):
         UserModelError
             The module cannot be trained on it, or another call of the function returns something else.
         """
-        other = self._made(self._settings)
+        other = self._make(self._settings)
         batches = self._first(self._parts), self._first(other)
         require_same(self._parts, other, batches, self._model.make)
         del other
@@ -594,7 +594,7 @@ _known: dict[tuple[UserFile, TaskSettings], tuple[Described, ...]] = {}
 _KNOWN_MAX = 32
 
 
-def _collated(items: list[Any], make: str, where: str) -> Any:
+def _collate(items: list[Any], make: str, where: str) -> Any:
     """Samples put together as PyTorch's loaders do it."""
     first = items[0]
     if not isinstance(first, Mapping):

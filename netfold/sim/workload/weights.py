@@ -244,10 +244,10 @@ class Weights:
                 total = move.total[start : start + weights.size]
                 start += weights.size
                 if name not in unused:
-                    squares += self._moved(name, total, move)
+                    squares += self._move(name, total, move)
         self.update_norm = math.sqrt(math.fsum(squares))  # exact, whatever the order of parameters
 
-    def _moved(self, name: str, total: Gradient, move: Move) -> list[float]:
+    def _move(self, name: str, total: Gradient, move: Move) -> list[float]:
         """Move a parameter; returns sums of squares of what was subtracted.
 
         In slices, so that temporaries stay in the cache, unless the optimizer remembers something.
@@ -286,7 +286,7 @@ class Weights:
     def keep(self, worker: int) -> None:
         """Keep the weights as they are now for a worker."""
         if self._now is None:
-            self._now = self._copied()
+            self._now = self._copy()
         self._kept[worker] = self._now
 
     def kept(self, worker: int) -> Copy:
@@ -319,7 +319,7 @@ class Weights:
     def state(self) -> dict[str, Any]:
         """A copy of the weights, those that workers keep, the update's norm, and the optimizer's state."""
         return {
-            "weights": self._copied(),
+            "weights": self._copy(),
             "kept": dict(self._kept),
             "update_norm": self.update_norm,
             "optimizer": self._memory.state(),
@@ -334,10 +334,10 @@ class Weights:
 
     def _remember_start(self) -> None:
         if self._start is None:
-            self._start = self._copied()
+            self._start = self._copy()
         self.has_moved = True
 
-    def _copied(self) -> Copy:
+    def _copy(self) -> Copy:
         return {name: weights.copy() for name, weights in self.flat.items()}
 
 

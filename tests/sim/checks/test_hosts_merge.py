@@ -20,7 +20,7 @@ from netfold.homomorphic.merge import Hop, HostHop, HostMerge, Merge, Merged, Wo
 from netfold.homomorphic.message import Message
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import RecordedOperation
-from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
+from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tally
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.collectives import host_messages
@@ -414,7 +414,7 @@ def test_sums_of_stretches_by_hand(workers: int, size: int, agreement: float, se
     merged[::7] ^= True
     edges = np.array([0, size // 3, size // 3, size])
 
-    wrong, sums = _tallied(list(words_of(bits)), words_of(merged), edges)
+    wrong, sums = _tally(list(words_of(bits)), words_of(merged), edges)
 
     for stretch in range(3):
         deviations, variance = [Fraction(0)] * (workers + 1), Fraction(0)

@@ -251,7 +251,7 @@ class TrafficSearch:
         starts += [near] if 0 < len(near) <= self._points_max else []
         if self._fixed is not None:
             starts = [[0], sorted({0, *near})] if len({0, *near}) <= self._points_max else [[0]]
-        optima = [self._improved(tuple(start)) for start in starts]
+        optima = [self._improve(tuple(start)) for start in starts]
         return self.tree(min(optima, key=lambda points: (self.cost(points), len(points), points)))
 
     def tree(self, points: Sequence[int]) -> AggregationTree:
@@ -272,7 +272,7 @@ class TrafficSearch:
         order = nx.bfs_predecessors(joined, self._able.index(root))
         return numbered(root, {self._able[row]: self._able[above] for row, above in order}, homes)
 
-    def _improved(self, points: tuple[int, ...]) -> tuple[int, ...]:
+    def _improve(self, points: tuple[int, ...]) -> tuple[int, ...]:
         """Make the best single change as long as one reduces the traffic, or the points at equal traffic."""
         cost = self.cost(points)
         while True:
@@ -509,10 +509,10 @@ class Candidates:
             yield from self._fastest(roots)
             usual = iter(())
             wide = ((tree,) for root in roots[:COMPARED_MAX] for tree in self._shapes.at(root))
-            yield from self._relieved(wide)
+            yield from self._relieve(wide)
         for trees in usual:
             yield self._candidate(trees)
-            yield from self._relieved([trees])
+            yield from self._relieve([trees])
 
     def _fastest(self, roots: list[str]) -> Iterator[Candidate]:
         best = self._of_own_links()
@@ -537,7 +537,7 @@ class Candidates:
         root = self.switches.network.nodes[trees[0].switches[0]]
         return Candidate(root, trees, jobs, job_pace(self.switches.network, *jobs))
 
-    def _relieved(self, places: Iterable[tuple[AggregationTree, ...]]) -> Iterator[Candidate]:
+    def _relieve(self, places: Iterable[tuple[AggregationTree, ...]]) -> Iterator[Candidate]:
         """Yield the places with too many children at a switch, changed so that they have not."""
         for trees in places:
             changed = [self._shapes.within_limits(tree) for tree in trees]

@@ -133,7 +133,7 @@ class Results:
         shared = self._results[key].shared
         if (shared.words.size, shared.words.dtype) != (words, np.dtype(dtype)):
             return ResultBuffer(np.empty(words, dtype), None, None)  # the engine reports the difference
-        return ResultBuffer(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
+        return ResultBuffer(_reserve(words, dtype), shared, np.zeros(packets, np.uint8))
 
     def take(self, worker: int, key: MessageKey, segment: Segment) -> Words:
         """Return a worker's words of a complete result, shared with other workers if equal."""
@@ -168,7 +168,7 @@ class ResultBuffer:
     own: NDArray[np.uint8] | None
 
 
-def _reserved(count: int, dtype: Any) -> NDArray[Any]:
+def _reserve(count: int, dtype: Any) -> NDArray[Any]:
     """An array whose pages are allocated on the first write."""
     size_bytes = count * np.dtype(dtype).itemsize
     if size_bytes < _RESERVED_BYTES:
@@ -329,7 +329,7 @@ class InNetwork:
         for first in range(0, len(carried), SEGMENTS_MAX):
             yield from self._stream(worker, operation_id, carried[first : first + SEGMENTS_MAX])
         for index, segment in zip(plain, segments, strict=True):
-            merged[index] = self._merged(segment, self._results.take(worker, (operation_id, index), segment))
+            merged[index] = self._merge(segment, self._results.take(worker, (operation_id, index), segment))
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
@@ -341,7 +341,7 @@ class InNetwork:
             if segment.size:
                 yield from self._stream(worker, operation_id, [(index, segment)], scaled)
             words = self._results.take(worker, (operation_id, index), segment)
-            merged[index] = replace(self._merged(segment, words), exponents=scaled.agreed)
+            merged[index] = replace(self._merge(segment, words), exponents=scaled.agreed)
         return tuple(merged_part for merged_part in merged if merged_part is not None)
 
     def _stream(
@@ -400,7 +400,7 @@ class InNetwork:
         is_clipped[: words.size] = np.abs(words.astype(np.int64)) >= WORD_MAX
         return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
 
-    def _merged(self, segment: Segment, words: Words) -> Merged:
+    def _merge(self, segment: Segment, words: Words) -> Merged:
         """A worker's merged words, who contributed, and which of its units are floats or partial sums."""
         is_float, holders = None, None
         if segment.is_float is not None:

@@ -57,13 +57,13 @@ class WindowCarrier(Carrier):
         are_ahead = all(size.block_elements == self.unit_elements for size in operation)
         if not (self.sends_exponents_ahead and are_ahead):
             return super().time_ps(operation)
-        return sum(self._scaled_ps(self._padded(size.words)) for size in operation if size.words)
+        return sum(self._scaled_ps(self._pad(size.words)) for size in operation if size.words)
 
     def plain_ps(self, messages: Sequence[int]) -> int:
         """Time of messages with these numbers of words, as one stream."""
-        return self._stream_ps(sum(self._padded(words) for words in messages))
+        return self._stream_ps(sum(self._pad(words) for words in messages))
 
-    def _padded(self, words: int) -> int:
+    def _pad(self, words: int) -> int:
         return -(-words // self.unit_elements) * self.unit_elements
 
     def _scaled_ps(self, words: int) -> int:
@@ -298,7 +298,7 @@ class InNetworkResolver:
             switches = self.switches.copy()
             try:
                 placed_job = (
-                    dataclasses.replace(self, switches=switches)._with_slots(candidate)._placed(candidate)
+                    dataclasses.replace(self, switches=switches)._with_slots(candidate)._place(candidate)
                 )
             except ScenarioError as error:
                 refused.append((candidate, error))
@@ -335,7 +335,7 @@ class InNetworkResolver:
         size = section.message_packets
         trial = self._of_slots(section.trees * size)
         trial = dataclasses.replace(trial, switches=self.switches.copy())
-        jobs = trial._reserved(candidate)[0]
+        jobs = trial._reserve(candidate)[0]
         needed = slots_needed(trial.switches.network, *jobs)
         wanted = self._of_slots(section.trees * needed)
         room = self.switches.room(wanted._request(candidate), candidate.trees)
@@ -388,15 +388,15 @@ class InNetworkResolver:
             return "use more collective.slots"
         return "use collective: {kind: ring}"
 
-    def _placed(self, candidate: Candidate) -> PlacedJob:
+    def _place(self, candidate: Candidate) -> PlacedJob:
         """The job at one candidate place; raises like `resolve`."""
-        jobs, fit = self._reserved(candidate)
+        jobs, fit = self._reserve(candidate)
         jobs = with_timeouts(self.section, self.location, self.switches.network, jobs)
         self._check_multicast(jobs)
         codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
         return PlacedJob(jobs, codec, SwitchPasses(fit.packet_passes, fit.read_passes))
 
-    def _reserved(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
+    def _reserve(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
         """The trees of the job with their slots and loopback links, and the fit at the first root."""
         request = self._request(candidate)
         places = [self.switches.reserve(request, tree) for tree in candidate.trees]

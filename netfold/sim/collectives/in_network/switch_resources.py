@@ -202,7 +202,7 @@ class Switches:
                 check_overflow(self.profile_of(node), request.overflow)
             except FitError as error:
                 where = f"switch {self.network.nodes[node]}: " if len(tree.switches) > 1 else ""
-                raise self._refused(request, error, where) from None
+                raise self._refusal(request, error, where) from None
         for node, job in zip(tree.switches, jobs, strict=True):
             self._jobs.setdefault(node, []).append(job)
         links = tuple(
@@ -328,7 +328,7 @@ class Switches:
             room_bps -= rates_bps[index]
         return rates_bps
 
-    def _refused(self, request: SwitchRequest, error: FitError, where: str) -> ScenarioError:
+    def _refusal(self, request: SwitchRequest, error: FitError, where: str) -> ScenarioError:
         """The error, at the key to change."""
         section, location, message = request.section, request.location, where + error.message
         hint = error.hint if error.about == "words" else _with_frame(error.hint, section.spec)
