@@ -48,16 +48,16 @@ class Act(NamedTuple):
 
 
 def _columns() -> dict[str, Callable[[Metrics], str]]:
-    from netfold.sim.report.columns import written  # late, as all that a run needs
+    from netfold.sim.report.columns import format_metric  # late, as all that a run needs
 
     return {
-        "aggregation": lambda metrics: written("aggregation_time_us", metrics),
-        "bytes/worker": lambda metrics: written("wire_bytes_up_per_worker", metrics),
+        "aggregation": lambda metrics: format_metric("aggregation_time_us", metrics),
+        "bytes/worker": lambda metrics: format_metric("wire_bytes_up_per_worker", metrics),
         "packets lost": lambda metrics: f"{metrics['packets_lost']:,}",
-        "squared error": lambda metrics: written("nmse", metrics),
+        "squared error": lambda metrics: format_metric("nmse", metrics),
         "held-out score": lambda metrics: f"{100 * metrics['test_score']:.1f} %",
-        "steps to 95 %": lambda metrics: written("steps_to_target", metrics),
-        "time to 95 %": lambda metrics: written("time_to_target_us", metrics),
+        "steps to 95 %": lambda metrics: format_metric("steps_to_target", metrics),
+        "time to 95 %": lambda metrics: format_metric("time_to_target_us", metrics),
     }
 
 

@@ -166,10 +166,10 @@ def topology_show(
     netfold topology show scenarios/06-two-racks.yaml
     netfold topology show leaf_spine --set leaves=4 --set spines=2 --set hosts_per_leaf=8 --draw two.svg
     """
-    from netfold.sim.studies.topology_study import draw_into, shown
+    from netfold.sim.studies.topology_study import draw_into, size_table
 
     networks = _networks(network, sets, variant)
-    print_table(shown(networks))
+    print_table(size_table(networks))
     for path in draw_into(networks, draw) if draw else ():
         print_line(path)
 

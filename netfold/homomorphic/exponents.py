@@ -71,7 +71,7 @@ def scale_of(exponent: int, workers: int) -> np.float32:
 
 
 @kernel
-def quantized(value: np.float32, scale: np.float32) -> np.int32:
+def quantize_value(value: np.float32, scale: np.float32) -> np.int32:
     product = np.rint(value * scale)
     # What int32 cannot hold becomes -2**31, as the client's vector conversion makes it. Only an exponent
     # below the value's own gives such a product: a switch that lost some worker's exponent agreed on it.
@@ -86,7 +86,7 @@ def quantize_block(
     """Write the integers of one block (any number of elements) into `words`, of the same length."""
     scale = scale_of(exponent, workers)
     for i in range(values.size):
-        words[i] = quantized(values[i], scale)
+        words[i] = quantize_value(values[i], scale)
 
 
 @kernel
@@ -116,7 +116,7 @@ def quantize(
         block_words = words[first:last]
         scale = scales[block]
         for i in range(block_values.size):
-            block_words[i] = quantized(block_values[i], scale)
+            block_words[i] = quantize_value(block_values[i], scale)
 
 
 @kernel

@@ -75,7 +75,7 @@ class FeedbackEncoder(KeepingEncoder):
         owed = gradient if held is None else gradient + held
         # Two additions: of the residual, and of the contribution taken away.
         additions = Work(4 * gradient.nbytes, 2 * gradient.nbytes, 2 * gradient.size)
-        decoded = yield from charged(self.encoder.exchange(owed, round), additions)
+        decoded = yield from charge(self.encoder.exchange(owed, round), additions)
         self.kept[round.bucket] = owed - decoded.contribution
         return decoded
 
@@ -87,7 +87,7 @@ def with_feedback(encoder: Encoder, has_feedback: bool) -> Encoder:
     return FeedbackEncoder(encoder) if has_feedback else encoder
 
 
-def charged(exchange: Exchange, more: Work) -> Exchange:
+def charge(exchange: Exchange, more: Work) -> Exchange:
     """Charge the first message of an exchange for more work; it starts no more kernels."""
     answers: tuple[Merged, ...] | None = None
     while True:

@@ -110,7 +110,7 @@ def _rotate(bits: Integer, by: int) -> np.uint32:
 
 
 @inlined
-def scaled(bits: np.uint64, size: np.uint64) -> np.uint64:
+def scale_to(bits: np.uint64, size: np.uint64) -> np.uint64:
     # The low 32 bits of a hash become a number below `size`, without a division.
     return ((bits & _LOW) * size) >> _HALF
 
@@ -124,9 +124,9 @@ def _starts(hashing: Hashing, block: np.uint64) -> tuple[np.uint64, np.uint64, n
         bits = splitmix64(hashing.key + block)
         size = rows * lanes
         return (
-            scaled(bits >> _HALF, size),
-            scaled(bits, size),
-            scaled((bits * _THIRD) >> _HALF, size),
+            scale_to(bits >> _HALF, size),
+            scale_to(bits, size),
+            scale_to((bits * _THIRD) >> _HALF, size),
         )
     if hashing.setting == ROTATED:
         return (
@@ -164,9 +164,9 @@ def _place_elements(hashing: Hashing, positions: Positions, counters: Counters) 
     size = np.uint64(hashing.rows)
     for k in range(positions.size):
         bits = splitmix64(hashing.key + np.uint64(positions[k]))
-        counters.first[k] = np.uint32(scaled(bits >> _HALF, size))
-        counters.second[k] = np.uint32(size + scaled(bits, size))
-        counters.third[k] = np.uint32(size + size + scaled((bits * _THIRD) >> _HALF, size))
+        counters.first[k] = np.uint32(scale_to(bits >> _HALF, size))
+        counters.second[k] = np.uint32(size + scale_to(bits, size))
+        counters.third[k] = np.uint32(size + size + scale_to((bits * _THIRD) >> _HALF, size))
 
 
 @kernel

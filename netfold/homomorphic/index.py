@@ -556,7 +556,7 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     decode_work = Work(3 * words.nbytes + scan.own.nbytes, scan.own.nbytes)
     united, *others = yield (Message(words, Merge.OR, "index", scan.work, decode_work=decode_work), *beside)
     check_contains(words, united.words)
-    union = widened(united.words)
+    union = widen(united.words)
     _check_end(union, scan.elements, "elements")
     return Membership(scan.own, union, count_members(union), tuple(others))
 
@@ -578,7 +578,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
         *beside,
     )
     check_contains(blocks, united.words)
-    live = widened(united.words)
+    live = widen(united.words)
     _check_end(live, support.size, "blocks of 64 elements")
     words = np.empty(count_members(live), np.uint64)
     union = np.zeros_like(support)
@@ -597,7 +597,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
             ),
         )
         check_contains(words.view(np.uint32), united.words)
-        scatter_words(live, widened(united.words), union)
+        scatter_words(live, widen(united.words), union)
         _check_end(union, scan.elements, "elements")
     return Membership(support, union, count_members(union), tuple(others))
 
@@ -649,7 +649,7 @@ def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Me
     )
     check_contains(words, united.words)
     union = np.empty_like(support)
-    query(widened(united.words), filter.hashes, key, 0, union)
+    query(widen(united.words), filter.hashes, key, 0, union)
     union[-1] &= ~_beyond(scan.elements)
     return Membership(support, union, count_members(union), tuple(others))
 
@@ -677,7 +677,7 @@ def _narrow(index: WideIndex, elements: int) -> Index:
     return index.view(np.uint32)[: -(-elements // 32)]
 
 
-def widened(words: Index) -> WideIndex:
+def widen(words: Index) -> WideIndex:
     """Copy 32-bit words into 64-bit words; an odd last word gets an upper half of zeros."""
     wide = np.zeros(-(-words.size // 2), np.uint64)
     wide.view(np.uint32)[: words.size] = words

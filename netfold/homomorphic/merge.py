@@ -323,7 +323,7 @@ def unchanged_by(merge: Merge, words: int) -> Words:
     return np.full(words, smallest, merge.dtypes[-1])
 
 
-def gathered(parts: Sequence[Words]) -> Merged:
+def gather(parts: Sequence[Words]) -> Merged:
     """The messages of all workers, which are not merged; those without words contribute nothing."""
     present = np.array([part.size > 0 for part in parts])
     named = None if present.all() else present

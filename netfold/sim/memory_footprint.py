@@ -23,8 +23,8 @@ from netfold.homomorphic.codec import (
     make_encoders,
 )
 from netfold.homomorphic.drive import drive
-from netfold.homomorphic.fold import answered
-from netfold.homomorphic.merge import Merge, Merged, gathered
+from netfold.homomorphic.fold import answer_of_server
+from netfold.homomorphic.merge import Merge, Merged, gather
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step, merged_message
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
@@ -214,7 +214,9 @@ def _merge(server: Server | None, messages: Sequence[Message]) -> Merged:
     """A merged message; of scaled words and of floats, only the memory."""
     first = messages[0]
     if server is not None and first.merge is Merge.GATHER:
-        return answered(server, [message.words for message in messages], Request(0, 0, 0, first.label))
+        return answer_of_server(
+            server, [message.words for message in messages], Request(0, 0, 0, first.label)
+        )
     if first.scaling is not None:
         present = [
             message.scaling for message in messages if message.scaling is not None and not message.is_absent
@@ -223,6 +225,6 @@ def _merge(server: Server | None, messages: Sequence[Message]) -> Merged:
         exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
         return Merged(np.zeros(first.size, np.int32), len(present), exponents)
     if first.merge is Merge.GATHER:
-        return gathered([message.words for message in messages])
+        return gather([message.words for message in messages])
     merged = merged_message(messages)
     return replace(merged, is_float=None if first.floats is None else np.zeros(merged.words.size, np.bool_))

@@ -405,7 +405,7 @@ def binary_size(size_bytes: int) -> str:
 FOLDED_WORDS, FOLDED_PIPES = 256, 4
 
 
-def folded(demand: Demand) -> tuple[int, int]:
+def fold_rows(demand: Demand) -> tuple[int, int]:
     """Words per pass and pipelines in a row, as in SwitchML's `next_step_selector.py`."""
     if demand.words_per_pass is not None:
         per_pass = min(demand.words_per_pass, demand.words)

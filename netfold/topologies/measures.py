@@ -165,7 +165,7 @@ def distances(fabric: SwitchFabric) -> NDArray[np.int32]:
         hop_counts[at, rack] = hops
         hops += 1
         if _PAIR_COST * int(degree[at].sum()) < fabric.target.size * racks_count:
-            links, origin = expanded(fabric, at)
+            links, origin = expand(fabric, at)
             pairs = fabric.target[links] * racks_count + rack[origin]
             at, rack = np.divmod(np.unique(pairs[flat[pairs] < 0]), racks_count)
         else:
@@ -173,7 +173,7 @@ def distances(fabric: SwitchFabric) -> NDArray[np.int32]:
     return hop_counts
 
 
-def expanded(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def expand(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Links out of all these switches, and for each link the index in `at` of the one that it leaves."""
     counts = fabric.degree[at]
     ends = np.cumsum(counts)
@@ -410,7 +410,7 @@ def _shares(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64
     passing = np.zeros((len(fabric.switches), racks_count))  # share of a rack's traffic through a switch
     passing[fabric.rack_rows, np.arange(racks_count)] = 1
     for level in range(int(hops.max()), 0, -1):
-        links, origin = expanded(fabric, rows := np.flatnonzero(hops == level))
+        links, origin = expand(fabric, rows := np.flatnonzero(hops == level))
         closer = hops[fabric.target[links]] == level - 1
         links, origin = links[closer], origin[closer]
         ways = np.bincount(origin, minlength=rows.size)
@@ -430,7 +430,7 @@ def _parts(fabric: SwitchFabric, hops: NDArray[np.int32], outward: bool) -> Iter
             continue
         for start in range(begin, end, _PAIRS):
             rows, columns = np.divmod(order[start : min(end, start + _PAIRS)], hops.shape[1])
-            links, origin = expanded(fabric, rows)
+            links, origin = expand(fabric, rows)
             closer = hops[fabric.target[links], columns[origin]] == hops[rows, columns][origin] - 1
             yield _Part(rows, columns, links[closer], origin[closer])
 

@@ -23,7 +23,7 @@ from rich.table import Table
 from netfold.errors import InvariantError, RunError
 from netfold.homomorphic.codec import Codec, Decoded, Request, Server
 from netfold.homomorphic.drive import CodecError, Driven, WorkerEncoder, blaming
-from netfold.homomorphic.fold import answered, described
+from netfold.homomorphic.fold import answer_of_server, describe
 from netfold.homomorphic.merge import (
     COUNTER_BITS,
     SUMS,
@@ -31,7 +31,7 @@ from netfold.homomorphic.merge import (
     Merge,
     Merged,
     Words,
-    gathered,
+    gather,
     merge_all,
     unchanged_by,
 )
@@ -138,7 +138,7 @@ def _digest(text: str) -> int:
 
 def _error(wire: Wire, sent: Sent, rank: int, place: str) -> RunError:
     """The error of all workers, where worker `rank` has failed or does something else than worker 0."""
-    texts = _texts(wire, str(sent) if isinstance(sent, Exception) else described(sent))
+    texts = _texts(wire, str(sent) if isinstance(sent, Exception) else describe(sent))
     failed = _texts(wire, "failed" if isinstance(sent, Exception) else "")
     if failed[rank]:
         return RunError(texts[rank], "all workers end here: mend the cause, then start them again")
@@ -207,7 +207,7 @@ def carry(
         return merged_message([message] * wire.workers)
     if message.merge is Merge.GATHER:
         parts = wire.gather(message.words, sizes)
-        return gathered(parts) if server is None else answered(server, parts, request)
+        return gather(parts) if server is None else answer_of_server(server, parts, request)
     is_present = [size > 0 or message.merge in _ALL for size in sizes]
     present = None if all(is_present) else np.array(is_present)
     if not any(is_present):

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, Tensor
-from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, fused
-from netfold.sim.workload.layers import named_tensors, placed, unnamed_tensors
+from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, fuse_tensors
+from netfold.sim.workload.layers import named_tensors, place_tensors, unnamed_tensors
 from netfold.torch.exchange import (
     BucketRounds,
     Fifo,
@@ -63,7 +63,7 @@ class ParameterLayout:
         return [[_in_words(tensor) for tensor in bucket.tensors] for bucket in self.buckets]
 
 
-def named(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, str]:
+def parameter_names(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, str]:
     """The names of parameters, in their order, from `Module.named_parameters()`.
 
     Raises
@@ -118,7 +118,7 @@ def make_layout(
     else:
         tensors = unnamed_tensors([tuple(parameter.shape) for parameter in parameters])
     backward = tuple(reversed(tensors))
-    buckets, members = fused(placed(backward), BySize(bucket_bytes))
+    buckets, members = fuse_tensors(place_tensors(backward), BySize(bucket_bytes))
     owners = list(reversed(parameters))
     places = {
         owners[member]: ParameterPlace(bucket.index, tensor)
@@ -333,7 +333,7 @@ class State:
     ) -> None:
         self.codec = make_codec(codec, options)
         bucket_bytes = _bucket_bytes(bucket)
-        names = {} if parameters is None else named(parameters)
+        names = {} if parameters is None else parameter_names(parameters)
         if not dist.is_initialized():
             raise DataError(
                 "torch.distributed is not ready", "call torch.distributed.init_process_group before State"

@@ -45,7 +45,7 @@ from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessE
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.drive import advance
 from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_promise
-from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widened
+from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widen
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.sketch import (
@@ -278,12 +278,12 @@ class _Extent(NamedTuple):
 
 def _sent_union(index_words: int, observed: Observed) -> WideIndex | None:
     """The union that a round sent; None if it sent no index."""
-    words = None if INDEX not in observed else widened(observed[INDEX][1].words)
+    words = None if INDEX not in observed else widen(observed[INDEX][1].words)
     if RUNS not in observed:
         return words
     union = np.zeros(index_words, np.uint64)
     if words is not None:  # without words, no run has a member
-        bits.scatter_words(widened(observed[RUNS][1].words), words, union)
+        bits.scatter_words(widen(observed[RUNS][1].words), words, union)
     return union
 
 

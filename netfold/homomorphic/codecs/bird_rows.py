@@ -534,12 +534,12 @@ def relative(norms: Norms) -> Norms:
     return norms / largest if largest > 0 else np.zeros_like(norms)
 
 
-def sampled(probabilities: Norms, key: int) -> Rows:
+def sample_rows(probabilities: Norms, key: int) -> Rows:
     """The first sampling: each row by itself, with its probability."""
     return np.flatnonzero(uniforms(key, probabilities.size) < probabilities)
 
 
-def thinned(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
+def thin(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
     """The second sampling: `count` of the rows, all subsets alike; and the factor |rows| / count.
 
     All rows and a factor of 1 if there are no more.
@@ -551,7 +551,7 @@ def thinned(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
     return rows[np.sort(np.argpartition(draws, count - 1)[:count])], rows.size / count
 
 
-def corrected(ratios: Norms, gamma: float) -> Norms:
+def correct(ratios: Norms, gamma: float) -> Norms:
     """Gamma correction, as of images: ratio^gamma; rows of zeros have a probability of 0 for any gamma."""
     return np.where(ratios > 0, exps(logs(ratios), gamma), 0.0)
 

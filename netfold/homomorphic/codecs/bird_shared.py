@@ -40,9 +40,9 @@ from netfold.homomorphic.codecs.bird_rows import (
     groups_of,
     norms_of,
     relative,
-    sampled,
+    sample_rows,
     scale_of,
-    thinned,
+    thin,
     uniforms,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
@@ -184,12 +184,12 @@ class SharedEncoder(Encoder):
     ) -> _Chosen:
         """The rows that all workers keep of one group, and the scale of a sign."""
         key_parts = round.step, round.bucket, number, _SHARED
-        rows = sampled(
+        rows = sample_rows(
             relative(sums.astype(np.float64)), mix_plain(round.seed, rng_streams.BIRD_SHARED, *key_parts)
         )
         limit = count_of(self.codec.share, group.rows)
         key = mix_plain(round.seed, rng_streams.BIRD_SECOND, *key_parts)
-        rows, factor = thinned(rows, limit, key)
+        rows, factor = thin(rows, limit, key)
         if not rows.size:
             return _Chosen(rows, 0.0)
         mean = int(sums.max()) * largest / (_NORM_MAX * round.workers)

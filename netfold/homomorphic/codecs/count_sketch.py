@@ -43,8 +43,8 @@ from netfold.homomorphic.exponents import (
     quantize,
     scales_of,
 )
-from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charged, with_feedback
-from netfold.homomorphic.hashing import scaled
+from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charge, with_feedback
+from netfold.homomorphic.hashing import scale_to
 from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Scaling
 from netfold.kernels import rng_streams
@@ -135,7 +135,7 @@ def estimate(rows: SketchRows, sketch: Gradient, elements: int) -> Gradient:
 @inlined
 def _start_of(bits: np.uint64, columns: int) -> np.uint64:
     """The counter of a block's first lane."""
-    start: np.uint64 = scaled(bits >> _HALF, np.uint64(columns))
+    start: np.uint64 = scale_to(bits >> _HALF, np.uint64(columns))
     return start
 
 
@@ -452,7 +452,7 @@ class MomentumEncoder(KeepingEncoder):
         velocity = np.float32(self.momentum) * before
         velocity += gradient
         more = Work(2 * gradient.nbytes, gradient.nbytes, 2 * gradient.size)
-        decoded = yield from charged(self.encoder.exchange(velocity, round), more)
+        decoded = yield from charge(self.encoder.exchange(velocity, round), more)
         assert isinstance(decoded, Selected), "the encoder names no elements"
         if self.is_masked:
             velocity[decoded.elements] = 0

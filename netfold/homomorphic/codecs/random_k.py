@@ -26,7 +26,7 @@ from netfold.homomorphic.codec import (
     Variance,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
+from netfold.homomorphic.feedback import STATE_BYTES, charge, with_feedback
 from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
@@ -165,7 +165,7 @@ class RandomKEncoder(Encoder):
         """Agree on the numbers of the chosen elements, sum their words."""
         if not gradient.size:
             return Decoded(np.zeros(0, np.float32), gradient)
-        return (yield from charged(self._sums(gradient, round), _drawing(gradient.size)))
+        return (yield from charge(self._sums(gradient, round), _drawing(gradient.size)))
 
     def _sums(self, gradient: Gradient, round: Round) -> Exchange:
         """The sums of the chosen elements."""

@@ -183,7 +183,7 @@ class CaptureSettings:
         return json.dumps(asdict(self))
 
 
-def checked(folder: str | Path, steps: int, skip: int) -> CaptureSettings:
+def check_settings(folder: str | Path, steps: int, skip: int) -> CaptureSettings:
     """Settings with their limits checked.
 
     Raises
@@ -533,7 +533,7 @@ def capture(model: Any, folder: str | Path, steps: int = STEPS, *, skip: int = S
             f"a {type(model).__name__} cannot be recorded, the model must be a DistributedDataParallel",
             "model = torch.nn.parallel.DistributedDataParallel(model); FSDP's gradients cannot be recorded",
         )
-    recorder = begin(model, checked(folder, steps, skip))
+    recorder = begin(model, check_settings(folder, steps, skip))
     try:
         yield
     except BaseException as error:

@@ -24,7 +24,7 @@ from netfold.sim.checks.finding import (
     NoteCounts,
     RecordedOperation,
     nothing_leaked,
-    recorded,
+    run_checks,
 )
 from netfold.sim.checks.merged_signs import SignCheck
 from netfold.sim.checks.rounds import NMSE_MAX
@@ -268,7 +268,7 @@ def check_job(
             replace(check, verdict=ending.verdict)
             if check.name in unfinished and check.verdict == "fail" and ending.verdict != "pass"
             else check
-            for check in recorded(job.label, checks)
+            for check in run_checks(job.label, checks)
         ),
     ]
 
@@ -516,7 +516,7 @@ def check_network(
     `counters` are those of every job's points, root first; empty for a job that runs no switch program.
     """
     copies = sum(fault.count for fault in faults if fault.kind == "duplicate")
-    return recorded(
+    return run_checks(
         label,
         {
             "conservation": lambda: conservation(links),

@@ -54,7 +54,7 @@ class Ending(NamedTuple):
     """Python's traceback of a codec that raised."""
 
 
-def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
+def run_checks(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
     """Run the checks of a variant or job."""
     findings = {name: check() for name, check in checks.items()}
     return [

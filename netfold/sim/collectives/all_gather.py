@@ -15,7 +15,7 @@ from netfold.homomorphic.merge import (
     Merged,
     Words,
     combine,
-    gathered,
+    gather,
     merge_all,
     unchanged_by,
 )
@@ -71,7 +71,7 @@ class AllGatherRun(HostRun):
         if message.merge is not Merge.GATHER:
             return (yield from self._merge(worker, operation, parts))
         if not self.servers:
-            return finished.made("gathered", {}, lambda: gathered(parts))
+            return finished.made("gathered", {}, lambda: gather(parts))
         server = self.servers[worker]
         answer = server.merge(parts, operation.request)
         yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))

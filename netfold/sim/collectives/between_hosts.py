@@ -21,7 +21,7 @@ from netfold.sim.collectives.collective import (
     fitted,
 )
 from netfold.sim.collectives.costs import Estimate, Routed, carrier_of, estimate_of, tables_bytes, timeout_of
-from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compiled, outline_of
+from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compile_transfers, outline_of
 from netfold.sim.engine.interface import Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
@@ -104,7 +104,7 @@ class HostCollective(CollectiveSection):
         if name not in _COMPILED:
             while len(_COMPILED) >= _COMPILED_MAX:
                 del _COMPILED[next(iter(_COMPILED))]
-            _COMPILED[name] = compiled(transfers)
+            _COMPILED[name] = compile_transfers(transfers)
         return _COMPILED[name]
 
     def estimate(self, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:

@@ -20,7 +20,7 @@ from netfold.sim.collectives.transfers import (
     Outline,
     ScheduleBuilder,
     Shares,
-    combined,
+    combine_outlines,
     half_of,
     together,
 )
@@ -119,12 +119,12 @@ def collective_of(part: Any) -> HostCollective:
 def levels_inside(groups: RankGroups, inner: Callable[[int], Outline], *, merges: bool) -> list[Level]:
     """All groups at the same time: what merges, or what distributes what is merged."""
     halves = {size: half_of(inner(size).levels, merges=merges) for size in {len(group) for group in groups}}
-    return combined([(halves[len(group)], np.array(group), 1.0) for group in groups])
+    return combine_outlines([(halves[len(group)], np.array(group), 1.0) for group in groups])
 
 
 def levels_across(owners: Sequence[tuple[float, Sequence[int]]], outer: Outline) -> list[Level]:
     """Each stretch of words has an all-reduce of its own among its owners, with its share of the words."""
-    return combined([(outer.levels, np.array(members), share) for share, members in owners])
+    return combine_outlines([(outer.levels, np.array(members), share) for share, members in owners])
 
 
 def outline_of_hierarchy(groups: Groups, parts: Parts, words: int, block_words: int) -> Outline:
@@ -139,7 +139,7 @@ def outline_of_hierarchy(groups: Groups, parts: Parts, words: int, block_words: 
     owners, outside = owners_of(groups, inner.cut), outer.outline(len(groups))
     across = levels_across(owners, outside)
     levels = (*before, *across, *after)
-    block = composed(groups, inner.cut, outer.cut(len(groups))).schedule
+    block = compose(groups, inner.cut, outer.cut(len(groups))).schedule
     blocks = max(1, -(-words // block_words))
     return Outline(
         workers=sum(map(len, groups)),
@@ -204,7 +204,7 @@ def inners_of(groups: RankGroups, inner: Callable[[int], Cut]) -> tuple[list[Fra
     return edges, {size: _on_edges(cut, edges) for size, cut in cuts.items()}
 
 
-def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
+def compose(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
     """The schedule of a hierarchy; `inner` gives that of a group of some size, `outer` is that across."""
     edges, inners = inners_of(groups, inner)
     across = outer.schedule.chunks
@@ -361,7 +361,7 @@ class HierarchicalRun(ScheduledRun):
         blocks = 1 if by_codec else max(1, -(-words // plan.block_words))
         if blocks not in self._cuts:
             inner, outer = plan.parts
-            self._cuts[blocks] = composed(plan.groups, inner.cut, outer.cut(len(plan.groups)), blocks)
+            self._cuts[blocks] = compose(plan.groups, inner.cut, outer.cut(len(plan.groups)), blocks)
         return self._cuts[blocks]
 
     def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:

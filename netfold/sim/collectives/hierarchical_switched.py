@@ -59,7 +59,7 @@ from netfold.sim.collectives.transfers import (
     Step,
     Transfers,
     at_once_of,
-    compiled,
+    compile_transfers,
     outline_of,
     together,
 )
@@ -142,7 +142,7 @@ def sharing(workers: int) -> Cut:
 
     Only its second half runs: a switch has done the first.
     """
-    return compiled(_sharing(workers))
+    return compile_transfers(_sharing(workers))
 
 
 def _sharing(workers: int) -> Transfers:

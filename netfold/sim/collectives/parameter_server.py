@@ -12,7 +12,7 @@ from pydantic import BeforeValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, gathered, join_host, split_host
+from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, gather, join_host, split_host
 from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
@@ -307,7 +307,7 @@ class ParameterServerRun(ChannelRun):
             others = [rank for rank in self._hosts[server].workers() if rank != worker]
             ranks = [worker, self.workers + server, *others]
             parts = yield from self._gathering.carry(worker, operation, ranks)
-            return finished.made("gathered", {}, lambda: gathered(parts))
+            return finished.made("gathered", {}, lambda: gather(parts))
         chunks = chunks_of(message.words, self.chunk_words)
         for index, chunk in enumerate(chunks):
             self.push(worker, server, operation, Chunk(worker, index, len(chunks), chunk))

@@ -1,8 +1,8 @@
 """Schedules as collectives write them: compiled for the engine, or outlined for what they cost.
 
 A collective between hosts yields steps: arrays of transfers that go at the same time. From the same steps
-come the engine's tables (`compiled`) and, without keeping any transfer, what times, timeouts and memory
-follow from (`outline_of`).
+come the engine's tables (`compile_transfers`) and, without keeping any transfer, what times, timeouts and
+memory follow from (`outline_of`).
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _group(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArra
     return first, awaited.astype(np.int32)
 
 
-def compiled(transfers: Transfers) -> Cut:
+def compile_transfers(transfers: Transfers) -> Cut:
     """The tables that the engine carries out."""
     piece = ScheduleBuilder(transfers.workers, transfers.cells // transfers.pieces)
     before = []
@@ -371,7 +371,7 @@ def together(parts: Sequence[tuple[Counter[Flow], Sequence[int]]]) -> Counter[Fl
     return every
 
 
-def combined(outlines: Sequence[tuple[Sequence[Level], Ints, float]]) -> list[Level]:
+def combine_outlines(outlines: Sequence[tuple[Sequence[Level], Ints, float]]) -> list[Level]:
     """Levels of several parts at the same time; each has its workers by their place, and its share of words.
 
     All are on channel 0.

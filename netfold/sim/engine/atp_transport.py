@@ -45,7 +45,7 @@ from netfold.sim.engine.tables import (
     STREAM_TIMER,
     Table,
     World,
-    enlarged,
+    enlarge,
     records,
 )
 from netfold.switch.programs import atp
@@ -58,12 +58,12 @@ from netfold.switch.registers import add_sticky
 def add_server(world: World, job: Job, server: AtpServer) -> World:
     """World with the job's parameter server, its switch's entries, and its workers' windows."""
     number = world.jobs.size - 1
-    servers = enlarged(world.servers, world.servers.size + 1)
+    servers = enlarge(world.servers, world.servers.size + 1)
     row = servers[-1]
     row.host, row.switch, row.loopback_link = server.host, job.switch, job.loopback_link
     row.route, row.entries, row.window_max = server.route, server.entries, server.window_max
     world.jobs[number].server = servers.size - 1
-    sums = enlarged(world.sums, 2 * servers.size)
+    sums = enlarge(world.sums, 2 * servers.size)
     sums["serial"][-2:] = -1
     total = place_entries(servers)
     places = records((world.streams.size, int(servers["window_max"].max())), PLACE)

@@ -47,7 +47,7 @@ from netfold.sim.engine.tables import (
     Table,
     World,
     empty_world,
-    enlarged,
+    enlarge,
     records,
 )
 from netfold.switch import registers
@@ -226,7 +226,7 @@ def add_flows(world: World, count: int, window: int) -> World:
     count, columns = max(count, old), max(window, world.flights.shape[1])
     flights = records((count, columns), rows.FLIGHT)
     flights[:old, : world.flights.shape[1]] = world.flights
-    flows = enlarged(world.flows, count)
+    flows = enlarge(world.flows, count)
     flows["serial"][old:] = flows["entry_order"][old:] = -1
     if count > old:
         flows["next_free"][old:] = np.append(np.arange(old + 1, count), clock.flow_free)
@@ -245,7 +245,7 @@ def add_job_counter(world: World, job: int) -> World:
 def add_packets(world: World, count: int) -> World:
     """World with `count` more free packets."""
     old, clock = world.packets.size, world.clock[0]
-    packets = enlarged(world.packets, old + count)
+    packets = enlarge(world.packets, old + count)
     packets["next"][old:] = np.arange(old + 1, old + count + 1)
     packets["next"][-1] = clock.packet_free
     clock.packet_free = old
@@ -276,11 +276,11 @@ def with_room(world: World, packets_count: int, payloads_count: int) -> World:
     if clock.payload_free_count < payloads_count:
         world = add_payloads(world, max(payloads_count, world.payloads.shape[0]))
     if clock.heap_count + packets_count + 8 > world.heap.size:
-        world = world._replace(heap=enlarged(world.heap, 2 * world.heap.size + packets_count))
+        world = world._replace(heap=enlarge(world.heap, 2 * world.heap.size + packets_count))
     if clock.done_count + 8 > world.done.size:
-        world = world._replace(done=enlarged(world.done, 2 * world.done.size))
+        world = world._replace(done=enlarge(world.done, 2 * world.done.size))
     if clock.is_logging and clock.log_count >= world.log.size:
-        world = world._replace(log=enlarged(world.log, 2 * world.log.size + 4096))
+        world = world._replace(log=enlarge(world.log, 2 * world.log.size + 4096))
     return world
 
 
@@ -459,7 +459,7 @@ class Derived(NamedTuple):
 _KEPT: WeakKeyDictionary[Schedule, Derived] = WeakKeyDictionary()
 
 
-def derived(schedule: Schedule) -> Derived:
+def derive(schedule: Schedule) -> Derived:
     """The tables of a schedule, made once."""
     if schedule not in _KEPT:
         _KEPT[schedule] = _derive(schedule)

@@ -691,7 +691,7 @@ def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:
     return block[start : start + size_bytes].view(dtype).reshape(shape).view(np.recarray)
 
 
-def enlarged(table: Table, count: int) -> Table:
+def enlarge(table: Table, count: int) -> Table:
     """A longer table that begins with the old rows."""
     larger = records(count, table.dtype)
     larger[: table.size] = table

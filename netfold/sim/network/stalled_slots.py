@@ -23,8 +23,8 @@ from netfold.sim.network.stall import (
     StalledMessage,
     StalledSlot,
     WaitingFlow,
+    list_workers,
     why_undelivered,
-    workers_listed,
 )
 from netfold.topologies.network import path
 from netfold.units import TIME
@@ -276,7 +276,7 @@ class _JobDiagnosis:
         return f"worker {self._placed.rank(number)}" if is_worker else f"switch {self._switch(number)}"
 
     def _list_workers(self, workers: Iterable[int]) -> str:
-        return workers_listed([self._placed.rank(worker) for worker in workers])
+        return list_workers([self._placed.rank(worker) for worker in workers])
 
     def _last_event(self, point: int, state: SlotState) -> str:
         if state.last_ps < 0:
@@ -386,7 +386,7 @@ class _JobDiagnosis:
         cause = (
             absent[0]
             if absent
-            else self._why_undelivered(ways) or unknown_cause(f"of {workers_listed(waiting)}")
+            else self._why_undelivered(ways) or unknown_cause(f"of {list_workers(waiting)}")
         )
         lacking = [child for child, (rank, _) in zip(missing, ranked_causes, strict=True) if rank == 0]
         return self._row(ROOT, unit, waiting, state=None, missing=lacking, cause=cause)

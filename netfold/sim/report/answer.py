@@ -13,7 +13,7 @@ from typing import Any
 from netfold.errors import DataError, names_hint
 from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import words
-from netfold.sim.report.words import shown
+from netfold.sim.report.words import format_value
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind
@@ -273,7 +273,7 @@ def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group
 def _traits(one: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
     workload = one.get("setup", {}).get("workload", {})
-    settings = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
+    settings = {key: format_value(value) for key, value in workload.items() if key not in CHOICES}
     return {"job": one["name"].partition("/")[2], **settings}
 
 
@@ -341,7 +341,11 @@ def answers(groups: Sequence[Group]) -> list[str]:
     more = len(several) - GROUPS_MAX
     return [
         *(text for group in several[:GROUPS_MAX] if (text := _answer(group))),
-        *([f"and {words.counted(more, 'more group')} of variants of equal workload"] if more > 0 else []),
+        *(
+            [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
+            if more > 0
+            else []
+        ),
     ]
 
 

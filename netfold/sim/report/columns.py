@@ -48,7 +48,7 @@ _WRITERS: dict[str, Writer] = {
 """Metrics whose values are not written as others of their unit."""
 
 
-def written(name: str, values: Values) -> str:
+def format_metric(name: str, values: Values) -> str:
     """A metric of a variant as tables show it."""
     writer = _WRITERS.get(name)
     return writer(values) if writer else _UNITS.get(BY_NAME[name].unit, words.optional)(values.get(name))
@@ -89,7 +89,7 @@ def metric_columns(
         columns.append(
             TableColumn(
                 heading=metric.label or name,
-                cells=[writer(values) if writer else written(name, values) for values in variants],
+                cells=[writer(values) if writer else format_metric(name, values) for values in variants],
                 name=name,
                 is_right=metric.unit is not Unit.FLAG and metric.shown_if is None,
                 is_number=metric.unit is not Unit.FLAG,

@@ -135,8 +135,8 @@ def _fusion_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every variant whose step was predicted from the buckets that its layers are in."""
     return [
         f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
-        f"{words.counted(variant['fusion']['layers'], 'layer')} in "
-        f"{words.counted(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
+        f"{words.format_count(variant['fusion']['layers'], 'layer')} in "
+        f"{words.format_count(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
         f"{words.time(metrics['predicted_iteration_time_us'])}, and takes "
         f"{words.time(metrics['iteration_time_us'])}"
         for variant in variants

@@ -23,7 +23,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.answer import groups_of, order_key, times_baseline
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
-from netfold.sim.report.words import fairness, shown
+from netfold.sim.report.words import fairness, format_value
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.results.summary import GOOD, kind
@@ -191,7 +191,7 @@ def _targets(run: RunFolder, labels: list[str]) -> tuple[float, ...]:
 def _task(entry: dict[str, Any]) -> str:
     """What is trained on what, as a scenario says it."""
     workload = entry.get("setup", {}).get("workload", {})
-    return " on ".join(shown(workload[key]) for key in ("model", "data") if key in workload)
+    return " on ".join(format_value(workload[key]) for key in ("model", "data") if key in workload)
 
 
 def _draw(axes: Axes, lines: dict[str, _Line], names: list[str]) -> None:

@@ -76,7 +76,7 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -213,7 +213,7 @@ def to_target(metrics: Mapping[str, Any]) -> str:
     target = score(metrics["test_metric"] or "", metrics["target"])
     if metrics["steps_to_target"] is None:
         return f"{target} missed"
-    steps = counted(metrics["steps_to_target"], "step")
+    steps = format_count(metrics["steps_to_target"], "step")
     taken = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
     return f"{target} in {steps}, {', '.join(taken)}"
 
@@ -334,22 +334,22 @@ def _section(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_section, value)) or NONE
     if not isinstance(value, dict):
-        return shown(value)
-    kind = shown(value["kind"]) if "kind" in value else ""
+        return format_value(value)
+    kind = format_value(value["kind"]) if "kind" in value else ""
     keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
-    options = ", ".join(f"{key} {shown(value[key])}" for key in keys if key != "kind")
+    options = ", ".join(f"{key} {format_value(value[key])}" for key in keys if key != "kind")
     return ": ".join(part for part in (kind, options) if part) or NONE
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a scenario file writes it, a list with commas."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     if isinstance(value, dict):
         kind_first = sorted(value, key=lambda key: key != "kind")
-        return f"{{{', '.join(f'{key} {shown(value[key])}' for key in kind_first)}}}"
+        return f"{{{', '.join(f'{key} {format_value(value[key])}' for key in kind_first)}}}"
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

@@ -117,14 +117,14 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it holds a {module}.{name}, which is no data")
 
 
-def packed(value: object, parts: Sequence[Any] = ()) -> bytes:
+def pack(value: object, parts: Sequence[Any] = ()) -> bytes:
     """The bytes of a value, without the `parts` that it may refer to. UnstorableError: it is not all data."""
     file = io.BytesIO()
     _Writer(file, {id(part): number for number, part in enumerate(parts)}).dump(value)
     return file.getvalue()
 
 
-def unpacked(content: bytes, parts: Sequence[Any] = ()) -> Any:
+def unpack(content: bytes, parts: Sequence[Any] = ()) -> Any:
     return _Reader(io.BytesIO(content), parts).load()
 
 
@@ -480,12 +480,12 @@ class Keeper:
 
     def result(self, number: int) -> Any:
         # Of a variant that is finished already; None if it is not.
-        return self.store.result(number, unpacked) if self._resumes else None
+        return self.store.result(number, unpack) if self._resumes else None
 
     def put_result(self, number: int, result: object) -> None:
         """Keep the result of a variant that has ended."""
         try:
-            self.store.put_result(number, packed(result))
+            self.store.put_result(number, pack(result))
         except UnstorableError as error:
             raise InvariantError(f"a variant's result holds {error}") from error
 
@@ -499,7 +499,7 @@ class Keeper:
         """The state from which the variant goes on that begins now; None: it begins at its start."""
         if not self._resumes:
             return None
-        state = self.store.state(unpacked)
+        state = self.store.state(unpack)
         return None if state is None or state[0] != self._variant else state
 
     def watch(
@@ -536,7 +536,7 @@ class Keeper:
 
     def put_state(self, saved: SavedVariant) -> None:
         """Keep the state of a variant between two steps."""
-        self.store.put_state(packed((self._variant, *saved.written())))
+        self.store.put_state(pack((self._variant, *saved.written())))
         self._steps = 0
 
 
@@ -571,14 +571,14 @@ class SavedVariant:
         )
         # A job makes its encoders when it begins, so they are not among the parts that are there before.
         parts = [*self._parts, *job.encoders]
-        return int(self._environment.now), job.steps_done, packed(content, parts)
+        return int(self._environment.now), job.steps_done, pack(content, parts)
 
     def read(self, stored: bytes) -> None:
         """Put back what was written."""
-        _, _, steps_done, content = unpacked(stored)
+        _, _, steps_done, content = unpack(stored)
         job = self._job
         job.make_ready(steps_done)
-        states, encoders, workload, tables = unpacked(content, [*self._parts, *job.encoders])
+        states, encoders, workload, tables = unpack(content, [*self._parts, *job.encoders])
         for part, state in zip(self._parts, states, strict=True):
             _put_back(part, state)
         for encoder, state in zip(job.encoders, encoders, strict=True):

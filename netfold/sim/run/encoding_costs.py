@@ -30,7 +30,7 @@ from netfold.sim.workload.workload_keys import Workloads
 # Fits the costs of a bucket's stages to samples.
 
 
-def fitted(samples: Sequence[Sample]) -> Stages:
+def fit_stages(samples: Sequence[Sample]) -> Stages:
     """Linear costs of all stages, by least squares, over samples of several sizes."""
     sizes = [sample.elements for sample in samples]
     return Stages(*(fitted_cost(sizes, [sample[stage] for sample in samples]) for stage in (1, 2, 3)))
@@ -126,12 +126,12 @@ class WarmUps:
         if not _weighs(job):
             given = _given_stages(peers[0])
             job = replace(job, workload=replace(job.workload, fusion=peers[0].workload.fusion))
-        costs = measured(self._plan, variant, job, given)
+        costs = measure_costs(self._plan, variant, job, given)
         self._known.append((variant, job, costs))
         return costs
 
 
-def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | None = None) -> Costs:
+def measure_costs(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | None = None) -> Costs:
     """The costs of a job of a variant: of its passes, and of its buckets unless these are given.
 
     Raises
@@ -152,7 +152,7 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
     return Costs(
         forward_ps=step.forward_end_ps - step.start_ps,
         backward_ps=step.backward_end_ps - step.forward_end_ps,
-        stages=fitted(samples) if given is None else given,
+        stages=fit_stages(samples) if given is None else given,
         samples=samples,
         ready=jobs[-1].layer_shares,
         update_ps=jobs[-1].update_ps,

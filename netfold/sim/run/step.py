@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError, Sent
-from netfold.homomorphic.fold import described
+from netfold.homomorphic.fold import describe
 from netfold.homomorphic.merge import Merged
 from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import RoundLog
@@ -73,8 +73,8 @@ class MessageAgreement:
             else:
                 why = "all workers must send the same messages, and these read the same words before"
             raise CodecError(
-                f"worker {worker} sends {described(sent)} where worker {first.worker} sends "
-                f"{described(first.sent)} ({operation_id}): {why}",
+                f"worker {worker} sends {describe(sent)} where worker {first.worker} sends "
+                f"{describe(first.sent)} ({operation_id}): {why}",
                 is_undecoded=differed is not None or not decoded_alike,
             )
         first.workers.append(worker)

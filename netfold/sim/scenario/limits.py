@@ -20,7 +20,7 @@ from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlowe
 from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.fusion import Cutter, bucket_count, fused
+from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
 from netfold.topologies.graph import LINK_RANGES
@@ -104,7 +104,7 @@ class JobSize:
             gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, kept = self.workload.tensors, 0
         if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
-            kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline).members).copies
+            kept += Cutter(tensors, fuse_tensors(tensors, self.workload.fusion.outline).members).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
             kept += 2  # weights, and gradients at them
         return gradients * (1 + kept) + self._optimizer_bytes

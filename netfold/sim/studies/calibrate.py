@@ -94,7 +94,7 @@ class _Sample(NamedTuple):
     targets: Tensor
 
 
-def checked(device: RooflineDevice) -> list[Checked]:
+def check_predictions(device: RooflineDevice) -> list[Checked]:
     # PyTorch keeps its number of threads.
     return [_check(device, sample) for sample in _samples()]
 
@@ -374,7 +374,7 @@ def _measure(threads: int, report: Callable[[str], None]) -> Calibration:
         },
     }
     report("real steps")
-    checks = checked(read_device(json.dumps(content)))
+    checks = check_predictions(read_device(json.dumps(content)))
     content["steps"] = {
         step.model: {"predicted_us": round(step.predicted_us, 1), "measured_us": round(step.measured_us, 1)}
         for step in checks

@@ -507,7 +507,7 @@ def _model_options(kind: str) -> list[str] | None:
     return list(facts_of(kind).options) if kind in model_kinds() else None
 
 
-def described(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """What is known of a model, as JSON values; layers in gradient-ready order."""
     facts = model.facts
     return {
@@ -526,7 +526,7 @@ def described(model: Model) -> dict[str, Any]:
     }
 
 
-def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[WantedDensities]:
+def wanted_densities(texts: Sequence[str], batch: int | None, data: str | None) -> list[WantedDensities]:
     if not texts:
         # All whose densities are known.
         return [
@@ -557,7 +557,7 @@ def _densities_of(
     return WantedDensities(model, batch or (known.batch if known else _BATCH), chosen.name)
 
 
-def measured(
+def measure_densities(
     items: Sequence[WantedDensities], workers: int, seed: int, progress: Callable[[str], None]
 ) -> Iterator[DensityRow]:
     # At the first step of each model.

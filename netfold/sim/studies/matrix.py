@@ -319,8 +319,8 @@ class MatrixResult(VerbResult):
 
     def _title(self) -> str:
         return (
-            f"{words.counted(self.bench.workers, 'worker')} on a star, 100 Gbps, 1 µs links; {STEPS} steps "
-            f"of the small classifier of digits, 16 samples per worker; seed {self.bench.seed}"
+            f"{words.format_count(self.bench.workers, 'worker')} on a star, 100 Gbps, 1 µs links; "
+            f"{STEPS} steps of the small classifier of digits, 16 samples per worker; seed {self.bench.seed}"
         )
 
     def _legend(self) -> list[str]:

@@ -26,7 +26,7 @@ from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
 from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.processor import expected
-from netfold.sim.report.words import counted
+from netfold.sim.report.words import format_count
 from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.format import parquet_bytes
@@ -340,7 +340,7 @@ class _Running:
 
     def _kept(self, points: Sequence[Point]) -> str:
         since = min(self._store.kept_at(point.digest) for point in points)
-        return f"{counted(len(points), 'point')} kept from {since:%Y-%m-%d %H:%M}"
+        return f"{format_count(len(points), 'point')} kept from {since:%Y-%m-%d %H:%M}"
 
     def run(self, settings: SweepSettings) -> None:
         """Run the points without results."""

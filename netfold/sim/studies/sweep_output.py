@@ -449,7 +449,7 @@ def _address(svg: bytes) -> str:
 def counts(content: Mapping[str, Any]) -> str:
     """How many points ended how: "33 points done, 2 failed"."""
     tally = Counter(point["status"] for point in content["points"])
-    parts = [f"{words.counted(tally['done'], 'point')} done"]
+    parts = [f"{words.format_count(tally['done'], 'point')} done"]
     parts += [f"{tally[status]} {status}" for status in ("failed", "skipped") if tally[status]]
     return ", ".join(parts)
 

@@ -27,7 +27,7 @@ from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import Node
 from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
-from netfold.sim.workload.user_model import imported
+from netfold.sim.workload.user_model import imported_files
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.programs import programs
 from netfold.topologies.kind import Topology
@@ -109,7 +109,7 @@ def _source_digest(name: str) -> str:
         return ""
     path, digest = Path(file), hashlib.sha256()
     try:
-        for source in (path, *sorted(imported(path, path.parents[name.count(".")]))):
+        for source in (path, *sorted(imported_files(path, path.parents[name.count(".")]))):
             digest.update(hashlib.sha256(source.read_bytes()).digest())
     except OSError:
         return ""

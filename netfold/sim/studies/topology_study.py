@@ -440,7 +440,7 @@ def measurements(
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Measurements:
-    """As `measured`, of each different network once: variants may differ in what it does not show.
+    """As `measure_network`, of each different network once: variants may differ in what it does not show.
 
     `size` is a number of bytes, or text such as "100MB".
     """
@@ -455,7 +455,7 @@ def measurements(
     return Measurements(
         tuple(
             replace(
-                measured(group[0], size_bytes, workers, report, sections_of(group)),
+                measure_network(group[0], size_bytes, workers, report, sections_of(group)),
                 names=tuple(network.name for network in group),
             )
             for group in alike
@@ -478,7 +478,7 @@ def sections_of(networks: Sequence[NamedNetwork]) -> dict[str, CollectiveSection
     }
 
 
-def measured(
+def measure_network(
     network: NamedNetwork,
     size_bytes: int = BYTES,
     workers: int | None = None,
@@ -575,7 +575,7 @@ _EXACT_COUNT = 2**53
 US_PER_S = 10**6
 
 
-def shown(networks: Sequence[NamedNetwork]) -> Table:
+def size_table(networks: Sequence[NamedNetwork]) -> Table:
     """A row for each network: its size, distances and bisection."""
     headings = ("variant", "kind", "hosts", "switches", "links", "diameter", "mean hops", "bisection")
     table = Table(*headings)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, read_bytes
-from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, placed
+from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, place_tensors
 from netfold.sim.workload.recording import AsRecorded, ChakraTrace, PassTimes, RecordedTimes
 from netfold.sim.workload.synthetic import SyntheticSpec
 
@@ -594,7 +594,7 @@ def _tensors(given: str, step: TracedStep, element_bytes: int) -> tuple[Tensor, 
         tensors.append(Tensor(name, (elements,), name))
     if sum(tensor.elements for tensor in tensors) > ELEMENTS_MAX:
         raise DataError(f"{given}: its all-reduces have too many elements", f"use {ELEMENTS_MAX:,} at most")
-    return placed(tensors)
+    return place_tensors(tensors)
 
 
 def _pass_times(step: TracedStep) -> PassTimes:

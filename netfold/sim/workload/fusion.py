@@ -18,7 +18,7 @@ from netfold.errors import NetfoldError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.kinds import family, register
 from netfold.sim.keys import Option, Size
-from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
+from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, place_tensors
 
 # The contract of a rule of fusion.
 
@@ -261,7 +261,7 @@ def pieces_of(tensors: tuple[Tensor, ...], fusion: Fusion) -> tuple[Tensor, ...]
     elements = tensors[0].elements
     size = fusion.piece_elements(elements)
     starts = range(0, elements, size)
-    return placed(
+    return place_tensors(
         Tensor(f"part{index}", (min(size, elements - start),), "") for index, start in enumerate(starts)
     )
 
@@ -290,7 +290,7 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     start = 0
     for index, group in enumerate(sorted(partition, key=max)):
         places = tuple(tensor_index for layer in sorted(group) for tensor_index in layers[layer].members)
-        bucket_tensors = placed(tensors[tensor_index] for tensor_index in places)
+        bucket_tensors = place_tensors(tensors[tensor_index] for tensor_index in places)
         first, last = bucket_tensors[0].name, bucket_tensors[-1].name
         name = first if len(bucket_tensors) == 1 else f"{first}..{last}"
         elements = sum(tensor.elements for tensor in bucket_tensors)
@@ -300,7 +300,7 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     return Fused(tuple(buckets), tuple(members))
 
 
-def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
+def fuse_tensors(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
     pieces = pieces_of(tensors, fusion)
     # The pieces of a vector are ready when it is.
     if len(pieces) > len(tensors):

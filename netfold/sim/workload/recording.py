@@ -16,7 +16,7 @@ from netfold.sim.workload.fusion import Fusion, Partition
 from netfold.sim.workload.fusion_rules import AnyFusion, ShortFusion
 from netfold.sim.workload.gradient_files import FileSpec, first_not_finite
 from netfold.sim.workload.hardware import Passes
-from netfold.sim.workload.layers import Layer, layers_of, placed, tensor_of
+from netfold.sim.workload.layers import Layer, layers_of, place_tensors, tensor_of
 from netfold.sim.workload.workload import Untrained
 
 # What a recording says beside its gradients: its buckets, and the times of its passes.
@@ -121,14 +121,14 @@ def _spec_of(
         order = [tensor_index for bucket in trace.buckets for tensor_index in bucket]
         if order != list(range(len(rows))):  # the tensors of a bucket are neighbours in the gradient
             rows = [rows[tensor_index] for tensor_index in order]
-        tensors = placed(Tensor(row.name, tuple(row.shape), row.name) for row in rows)
+        tensors = place_tensors(Tensor(row.name, tuple(row.shape), row.name) for row in rows)
         sizes = [len(bucket) for bucket in trace.buckets]
         stops = [sum(sizes[: index + 1]) for index in range(len(sizes))]
         buckets = tuple(tuple(range(stop - size, stop)) for stop, size in zip(stops, sizes, strict=True))
         fusion = AsRecorded(buckets)
     else:
         order = list(range(len(rows)))
-        tensors = placed(tensor_of(row.name, tuple(row.shape)) for row in rows)
+        tensors = place_tensors(tensor_of(row.name, tuple(row.shape)) for row in rows)
     steps = tuple(tuple(_times(rank, order) for rank in step.ranks) for step in trace.steps)
     times = RecordedTimes(tuple(tensor.name for tensor in tensors), steps)
     return TraceSpec(

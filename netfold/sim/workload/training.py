@@ -16,7 +16,7 @@ from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.fusion import Bucket, Fusion, fuse
 from netfold.sim.workload.hardware import Passes as PassTimes
 from netfold.sim.workload.hardware import StepCost
-from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.layers import layers_of, place_tensors
 from netfold.sim.workload.model import Task
 from netfold.sim.workload.model_probe import ProbedStep, probe, timed_passes
 from netfold.sim.workload.optimizers import Sgd
@@ -231,7 +231,7 @@ class TrainingWorkload:
         self._cost = recipe.cost(
             probed.cost, sum(parameter.numel() for parameter in self._model.parameters())
         )
-        tensors = placed(
+        tensors = place_tensors(
             Described(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
             for name in probed.order
         )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # The files that a user's file imports from beside it: a model is made of all of them.
 
 
-def imported(path: Path, folder: Path | None = None) -> set[Path]:
+def imported_files(path: Path, folder: Path | None = None) -> set[Path]:
     # The modules and packages beside the file that its import statements name, and what these import. What a
     # program imports by name at run time, and what it reads, is not found. netfold and installed packages do
     # not count. Modules are looked for in `folder`: for a module in a package, where the package lies.
@@ -121,7 +121,7 @@ class UserModel(Model):
     def files(self, folder: Path) -> set[str]:
         """The file, and those that it imports from beside it."""
         path = Path(os.path.normpath(folder / self.file))
-        relative = (os.path.relpath(file, path.parent) for file in imported(path))
+        relative = (os.path.relpath(file, path.parent) for file in imported_files(path))
         return {self.file, *(str(Path(self.file).parent / relative_path) for relative_path in relative)}
 
     @property

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from netfold.errors import NetfoldError, UserModelError, names_hint
 from netfold.homomorphic.message import Tensor as Described
-from netfold.sim.workload.layers import placed
+from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Parts, TaskSettings
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import Batches, Draw, ModelTask
@@ -34,7 +34,7 @@ from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed
 
 
-def told(error: BaseException, path: str, given: str, doing: str) -> UserModelError:
+def user_error(error: BaseException, path: str, given: str, doing: str) -> UserModelError:
     # `given` is the file as the user calls it; `doing` says what was being done, such as "step 3, worker 0".
     linecache.checkcache(path)  # the file may have been edited since this process read it
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -277,7 +277,7 @@ def call(model: UserFile, function: Callable[[], Any], seed: int) -> Any:
         try:
             return function()
         except (Exception, SystemExit) as error:  # whatever the user's code does
-            raise told(error, model.path, model.file, "") from error
+            raise user_error(error, model.path, model.file, "") from error
 
 
 @contextmanager
@@ -324,7 +324,7 @@ def _run(model: UserFile) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the user's code does
         del sys.modules[name]
-        raise told(error, model.path, model.file, "") from error
+        raise user_error(error, model.path, model.file, "") from error
     return module
 
 
@@ -398,7 +398,7 @@ class Watch:
         except NetfoldError:
             raise
         except (Exception, SystemExit) as error:  # whatever the user's code does
-            raise told(error, self._path, self._given, self.where) from error
+            raise user_error(error, self._path, self._given, self.where) from error
 
     def loss(self, value: Any) -> Tensor:
         """A loss that can be followed backward, whose gradients are looked at when the pass ends.
@@ -566,7 +566,7 @@ class UserTask(ModelTask):
         with one_thread(), self.blaming():
             probed = probe(module, lambda: self._first_loss(module))
         shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-        return placed(Described(name, shapes[name], probed.layers[name]) for name in probed.order)
+        return place_tensors(Described(name, shapes[name], probed.layers[name]) for name in probed.order)
 
     def _first(self, parts: Parts) -> Any:
         """The first sample of worker 0's shard, as a batch."""

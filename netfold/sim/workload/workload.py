@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netfold.errors import DataError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
-from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fused, pieces_of
+from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fuse_tensors, pieces_of
 from netfold.sim.workload.hardware import StepCost
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Untrained:
         self, tensors: tuple[Tensor, ...], fusion: Fusion, workers: int, ready_shares: Sequence[float] = ()
     ) -> None:
         self._workers = workers
-        self._buckets, members = fused(tensors, fusion, ready_shares)
+        self._buckets, members = fuse_tensors(tensors, fusion, ready_shares)
         self._cutter = Cutter(pieces_of(tensors, fusion), members)
         self._next_step = 0
 

@@ -39,7 +39,7 @@ from netfold.switch.program import (
     Register,
     Timeouts,
     contributors,
-    folded,
+    fold_rows,
     pairs_of_values,
 )
 from netfold.switch.registers import (
@@ -83,7 +83,7 @@ def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, tur
 
 
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
-    per_pass, pipes = folded(demand)
+    per_pass, pipes = fold_rows(demand)
     rows = spec.versions * demand.slots
     members = contributors(demand, rows, after="emitted")
     registers = (

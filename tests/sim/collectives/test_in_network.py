@@ -18,7 +18,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import Merge, Merged, lift
 from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import OperationId
-from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divided
+from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divide_units
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members
 from netfold.sim.engine.interface import Operation as ScheduledOperation
 from netfold.sim.network.fabric import Fabric as EngineFabric
@@ -505,7 +505,7 @@ collective: {kind: in_network, frame: udp-256, aggregators: tree}
 
 @given(units=st.integers(0, 200), trees=st.integers(1, 64), number=st.integers(0, 1000))
 def test_shares_are_all_units_once_and_alike(units: int, trees: int, number: int) -> None:
-    runs = divided(units, trees, number)
+    runs = divide_units(units, trees, number)
 
     carried = [unit for run in sorted(runs) for unit in range(run.first, run.first + run.size)]
     assert carried == list(range(units))

@@ -26,7 +26,7 @@ from netfold.sim.collectives.halving_doubling import HalvingDoubling
 from netfold.sim.collectives.hierarchical_schedule import (
     HierarchicalPlan,
     HierarchicalRun,
-    composed,
+    compose,
     outline_of_hierarchy,
 )
 from netfold.sim.collectives.host_messages import ScheduledRun
@@ -125,7 +125,7 @@ def hierarchy(groups: list[list[int]], inner: Kind, outer: Kind, size: int, bloc
     """A hierarchy whose messages are so many blocks."""
     words = max(1, -(-size // blocks))
     blocks = max(1, -(-size // words))
-    cut = composed(groups, lambda members: cut_of(inner, members), cut_of(outer, len(groups)), blocks)
+    cut = compose(groups, lambda members: cut_of(inner, members), cut_of(outer, len(groups)), blocks)
 
     def plan(**options: Any) -> HierarchicalPlan:
         return HierarchicalPlan(
@@ -229,7 +229,7 @@ def test_every_schedule_is_an_all_reduce(workers: int) -> None:
 def test_so_is_every_hierarchy_of_any_groups(
     groups: list[list[int]], inner: object, outer: object, blocks: int
 ) -> None:
-    cut = composed(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks)
+    cut = compose(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks)
 
     check_schedule(cut.schedule)
     assert len(cut.cuts) == cut.schedule.chunks + 1
@@ -325,7 +325,7 @@ def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: 
     size = 1024 // groups
     members = [range(one * size, (one + 1) * size) for one in range(groups)]
     before = process_time()
-    cut = composed(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
+    cut = compose(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
 
     assert cut.schedule.workers == 1024
     assert process_time() - before < 5

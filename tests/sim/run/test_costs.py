@@ -19,8 +19,8 @@ from netfold.sim.plan.plan import JobPlan
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
 from netfold.sim.run import encoding_costs as measure
-from netfold.sim.run.encoding_costs import WarmUps, fitted, fitted_cost
-from netfold.sim.run.encoding_costs import measured as measured_costs
+from netfold.sim.run.encoding_costs import WarmUps, fit_stages, fitted_cost
+from netfold.sim.run.encoding_costs import measure_costs as measured_costs
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
@@ -141,7 +141,7 @@ def test_of_one_size_the_time_is_in_proportion() -> None:
 
 
 def test_no_time_costs_nothing() -> None:
-    stages = fitted([Sample(size, 10 + size, 0, 3 * size) for size in (1, 5, 9)])
+    stages = fit_stages([Sample(size, 10 + size, 0, 3 * size) for size in (1, 5, 9)])
 
     assert stages.network == Cost(0.0, 0.0)
     assert stages.encode.ps(20) == pytest.approx(30)

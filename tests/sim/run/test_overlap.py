@@ -34,7 +34,7 @@ from netfold.sim.workload.hardware import (
     constant,
     read_device,
 )
-from netfold.sim.workload.layers import placed, tensor_of
+from netfold.sim.workload.layers import place_tensors, tensor_of
 from netfold.sim.workload.model_probe import ProbedStep, probe
 from tests import ROOT
 from tests.examples import nightly
@@ -264,7 +264,7 @@ class Real(Steady):
             while sum(one.elements for one in own) < size:
                 own.append(tensors.pop(0))
             assert sum(one.elements for one in own) == size
-            made.append(Bucket(index, f"b{index}", 4, 1.0, 4 * index, placed(own)))
+            made.append(Bucket(index, f"b{index}", 4, 1.0, 4 * index, place_tensors(own)))
         assert not tensors
         return tuple(made)
 

@@ -23,7 +23,7 @@ from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.training import TrainingWorkload
-from netfold.sim.workload.user_model import UserModel, imported
+from netfold.sim.workload.user_model import UserModel, imported_files
 from tests.sim.workload.given import by_name, train
 from tests.sim.workload.mine import BATCH, HEADER, SEED, WORKERS, located
 
@@ -220,7 +220,7 @@ def test_import_statements_are_followed(tmp_path: Path, text: str, expected: set
     }.items():
         (tmp_path / name).write_text(content, "utf-8")
 
-    found = imported(tmp_path / "mine.py")
+    found = imported_files(tmp_path / "mine.py")
 
     assert {one.relative_to(tmp_path).as_posix() for one in found} == expected
 

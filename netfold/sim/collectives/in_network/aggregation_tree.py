@@ -63,7 +63,7 @@ def build_tree(
     return AggregationTree(tuple(order), parents, homes)
 
 
-def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> AggregationTree:
+def number_points(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> AggregationTree:
     """The tree in which each point, by node, has this parent, and each worker this point."""
     depth = {root: 0}
     for node in parents:
@@ -143,7 +143,7 @@ class _Growing:
                 self.parents[number] = move.target
 
 
-def relieved(
+def relieve(
     tree: AggregationTree,
     hosts: tuple[int, ...],
     helpers: Iterable[int],
@@ -163,7 +163,7 @@ def relieved(
             (node for node in growing.points if len(growing.children(node)) > children_max(node)), None
         )
         if over is None:
-            return numbered(growing.root, growing.parents, growing.homes)
+            return number_points(growing.root, growing.parents, growing.homes)
         surplus = len(growing.children(over)) - children_max(over)
         moves = []
         points = growing.points
@@ -270,7 +270,7 @@ class TrafficSearch:
             depths[nodes[point_index]] = (max(ways), sum(ways), point_index)
         root = self._fixed if self._fixed is not None else min(depths, key=depths.__getitem__)
         order = nx.bfs_predecessors(joined, self._able.index(root))
-        return numbered(root, {self._able[row]: self._able[above] for row, above in order}, homes)
+        return number_points(root, {self._able[row]: self._able[above] for row, above in order}, homes)
 
     def _improve(self, points: tuple[int, ...]) -> tuple[int, ...]:
         """Make the best single change as long as one reduces the traffic, or the points at equal traffic."""
@@ -396,7 +396,7 @@ class Shapes:
         if self.points_max == 1 or not self._is_over(tree):
             return None
         spare = self._spare(tree)
-        return relieved(tree, self.hosts, spare, self._children_max, self._hops, self.points_max)
+        return relieve(tree, self.hosts, spare, self._children_max, self._hops, self.points_max)
 
     @property
     def _network(self) -> Network:

@@ -221,7 +221,7 @@ class Shares:
             self._step = operation_id.step
             self._found.clear()
         if (operation_id, part) not in self._found:
-            units = divided(-(-segment.size // self._unit_words), self._trees, number)
+            units = divide_units(-(-segment.size // self._unit_words), self._trees, number)
             self._found[operation_id, part] = _Divided(
                 units, words_per_word(segment.merge, segment.lane_bits)
             )
@@ -257,7 +257,7 @@ class Shares:
         )
 
 
-def divided(units: int, trees: int, number: int) -> tuple[Units, ...]:
+def divide_units(units: int, trees: int, number: int) -> tuple[Units, ...]:
     """The units of each tree for the `number`-th message; tree `number` mod `trees` has the first ones."""
     least, more = divmod(units, trees)
     runs = [Units(run * least + min(run, more), least + (run < more)) for run in range(trees)]

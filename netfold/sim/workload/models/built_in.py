@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.keys import keys
-from netfold.sim.workload.layers import placed
+from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Data, Density, Facts, Model, Option, Parts, Rows, TaskSettings
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import ModelTask
@@ -89,7 +89,7 @@ def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
     for name, part in module.named_modules():
         if isinstance(part, nn.LSTM):
             places |= _fused(part, name, places)
-    return placed(
+    return place_tensors(
         Described(name, shapes[name], probed.layers[name]) for name in sorted(places, key=places.__getitem__)
     )
 
