@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 
 def installed_version() -> str:
-    """Of netfold."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -209,8 +209,6 @@ class RoundingBound:
 
 @dataclass(frozen=True)
 class LargestBound:
-    """The largest of several bounds."""
-
     bounds: tuple[ErrorBound, ...]
 
     def of(self, sums: Sums) -> Doubles:

@@ -547,9 +547,7 @@ class NumberFormat(Protocol[A]):
     """A number format, without state."""
 
     merge: ClassVar[Merge]
-    """Merge of its words."""
     dtype: ClassVar[type[np.generic]]
-    """Type of its words."""
     label: ClassVar[str]
     """Label of the message that it announces, if any."""
 

@@ -149,7 +149,6 @@ class Merged:
 
 
 _CODES = WORD_BITS // CODE_BITS
-"""Codes in a word."""
 _CODE_MAX = np.uint32(2**CODE_BITS - 1)
 _LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
 

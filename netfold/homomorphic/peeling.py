@@ -71,7 +71,6 @@ class TileTables(NamedTuple):
     word_starts: Int64s
     """Start of each tile's words in the message, `(tiles + 1,)`; 3 · rows · lanes are one table."""
     key: np.uint64
-    """Key of the round."""
 
 
 class TileWords(NamedTuple):
@@ -286,7 +285,6 @@ class PeelingOrder(NamedTuple):
     members: Uint32s  # (recovered,)
     hashes: Uint8s  # (recovered,) the hash whose counter has no other member
     rounds: int
-    """Rounds in which members peel."""
 
 
 class Cells(NamedTuple):

@@ -180,7 +180,6 @@ class _Record(NamedTuple):
 
     step: int
     elements: int
-    """Elements of the bucket."""
     workers: int
     seen: Seen
 
@@ -314,7 +313,6 @@ class SketchSize(NamedTuple):
     """Size of a round's sketch."""
 
     words: int
-    """Words of all tables."""
     direct_elements: int
     """Elements of tiles that are sent whole."""
 

@@ -87,7 +87,6 @@ def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
 
 @kernel
 def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
-    """Count the words that differ."""
     count = 0
     for i in range(found.size):
         count += found[i] != right[i]

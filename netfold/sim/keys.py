@@ -396,7 +396,6 @@ NO_KEY = {"is_key": False}
 
 
 def key_fields(option: type[Option]) -> list[DataclassField[Any]]:
-    """The fields of an option that are keys."""
     every: tuple[DataclassField[Any], ...] = fields(option)  # type: ignore[arg-type]
     return [field for field in every if field.metadata.get("is_key", True)]
 

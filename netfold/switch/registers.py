@@ -99,7 +99,6 @@ FLOAT_ADD, SIGN, TABLE_ADD = Merge.FLOAT_ADD.number, Merge.SIGN.number, Merge.TA
 WRAP, SATURATE, STICKY = 0, 1, 2
 _MERGES = 8  # numbers of merges of whole words are below
 _TOP_BITS = np.uint32(0x88888888)
-"""Top bits of lanes of 4 bits."""
 _ONES = np.uint32(0x11111111)
 
 Words = NDArray[np.int32]

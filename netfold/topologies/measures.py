@@ -689,8 +689,6 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
 
 
 class Measures(NamedTuple):
-    """Figures of one topology."""
-
     hosts_count: int
     switches_count: int  # nodes of the kind "switch"; `cost` counts those that are devices
     links_count: int  # both directions counted

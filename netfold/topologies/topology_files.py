@@ -65,8 +65,6 @@ class Defaults(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """One edge of a file."""
-
     rate_bps: object
     delay_ps: object
     buffer_bytes: object

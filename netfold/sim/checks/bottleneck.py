@@ -434,15 +434,12 @@ class SampledNetwork(NamedTuple):
     busy_ps: Sequence[int]
     """Time that each link was busy in all the run."""
     hosts: Sequence[str]
-    """The host of each worker."""
     samples: Samples
     job: int
     """The job's number in the samples."""
 
 
 class JobRecords(NamedTuple):
-    """What is recorded of a job."""
-
     steps: Sequence[StepRecord]
     rounds: Sequence[RoundRecord]
     phases: Sequence[PhaseRecord]

@@ -53,8 +53,6 @@ FALLBACK_LABEL = "fallback"
 
 @dataclass
 class RoundLog:
-    """One round in progress."""
-
     gradients: list[Gradient]  # every worker's, while the round is open
     operations: list[RecordedOperation] = field(default_factory=list)
     decoded: dict[int, Decoded] = field(default_factory=dict)

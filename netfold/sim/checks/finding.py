@@ -46,7 +46,6 @@ class Ending(NamedTuple):
     verdict: str
     detail: str
     diagnosis: Mapping[str, Any] | None = None
-    """The diagnosis of a stall."""
     leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
     leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
     is_undecoded: bool = False  # some merged messages could not be decoded
@@ -260,7 +259,6 @@ class WrongWord:
     right: int | float | None
     allowed: float = 0.0  # largest error of float32 additions
     place: str = ""
-    """Where the word was merged."""
     lane: int | None = None
     """The lane of the word, where it has several."""
     claim: str = ""  # what its message wrongly says of its contributors
@@ -289,8 +287,6 @@ class AtHosts:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings on one round."""
-
     wrong_words: int  # merged words (or lanes), over all workers, that are not the sum in integers
     is_integer: bool  # all its messages merge as integers, so `wrong_words` covers all of them
     replicas_agree: bool
@@ -421,7 +417,6 @@ class Result:
 
 
 def distinct(received: Sequence[Merged]) -> list[Result]:
-    """The distinct results."""
     results: dict[tuple[Any, ...], Result] = {}
     for worker, merged in enumerate(received):
         held = None if merged.holders is None else merged.holders.bitmaps

@@ -208,7 +208,6 @@ class WrongSigns:
 
     place: MessageOfRound
     worker: int
-    """The worker that received it."""
     word: int | None  # None: the result has another length
     why: str
     merged_at: str = ""

@@ -100,7 +100,6 @@ def _finite_magnitude(sent: Mapping[int, Words], own: Slice, holders: Holders | 
 
 
 def _compare(place: MessagePlace, sums: _FloatSums, own: Slice, result: Result) -> None:
-    """Compare a slice of one result."""
     merged = result.merged
     floats = merged.words[own.merged].view(np.float32)
     words = np.arange(own.first, own.last)

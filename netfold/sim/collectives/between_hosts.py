@@ -18,7 +18,6 @@ from netfold.sim.collectives.collective import (
     JobContext,
     Resolved,
     check_workers,
-    fitted,
 )
 from netfold.sim.collectives.costs import Estimate, Routed, carrier_of, estimate_of, tables_bytes, timeout_of
 from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compile_transfers, outline_of
@@ -221,7 +220,7 @@ def resolve_as(
     )
     ways = [way.there for way in routed.paths.values()]
     told = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
-    return Resolved(plan, fitted(job.codec, carrier_of(routed, frame, job.device)), warnings=told)
+    return Resolved(plan, job.codec.carried_by(carrier_of(routed, frame, job.device)), warnings=told)
 
 
 def _tables_bytes(collective: HostCollective, job: JobContext) -> int:

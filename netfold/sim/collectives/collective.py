@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import networkx as nx
 
-from netfold.homomorphic.codec import Carrier, Codec, Server, refusal_of
+from netfold.homomorphic.codec import Codec, Server, refusal_of
 from netfold.homomorphic.merge import HostHop, Merge, Merged
 from netfold.homomorphic.message import Message, Tensor
 from netfold.kinds import family, registered
@@ -246,11 +246,6 @@ class CollectiveSpec:
 def collectives() -> dict[str, CollectiveSpec]:
     """All collectives by kind."""
     return registered(CollectiveSpec)
-
-
-def fitted(codec: Codec, carrier: Carrier) -> Codec:
-    """The codec, adapted to the network."""
-    return codec.carried_by(carrier)
 
 
 def check_absence(location: Location, codec: Codec, carrier: str, carries_absence: bool) -> None:

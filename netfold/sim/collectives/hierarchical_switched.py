@@ -28,7 +28,6 @@ from netfold.sim.collectives.collective import (
     Resolved,
     RunContext,
     Wait,
-    fitted,
 )
 from netfold.sim.collectives.costs import (
     Estimate,
@@ -454,7 +453,7 @@ def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
         memory_bps=memory_bps(job.device),
     )
     plan = _with_switches(between_hosts.plan, plans, shape, job.elements)
-    return Resolved(plan, fitted(job.codec, carrier), warnings=between_hosts.warnings)
+    return Resolved(plan, job.codec.carried_by(carrier), warnings=between_hosts.warnings)
 
 
 def _with_switches(

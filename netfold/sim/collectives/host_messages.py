@@ -57,7 +57,6 @@ class Chunk(NamedTuple):
 
     owner: int  # worker or part of a message that the words belong to
     number: int
-    """Number of the chunk."""
     total: int  # chunks of the message
     words: Words  # none: the packet is a header
     present: NDArray[np.bool_] | None = None  # (workers,) of a merged chunk: who contributed

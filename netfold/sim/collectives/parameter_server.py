@@ -148,7 +148,6 @@ class ServerHost:
         self._close(operation)
 
     def _next(self, operation: MessageExchange) -> Generator[simpy.Event, Any, Chunk]:
-        """The next chunk that arrives of a message."""
         chunk: Chunk = yield self._job.inbox(self._job.workers + self.index, operation).get()
         return chunk
 
@@ -351,7 +350,6 @@ class ParameterServerRun(ChannelRun):
         return operation.request.bucket % len(self._hosts)
 
     def _range(self, message: Message, server: int) -> Words:
-        """The words of a message that a server merges."""
         size, count = message.words.size, len(self._hosts)
         return message.words[size * server // count : size * (server + 1) // count]
 

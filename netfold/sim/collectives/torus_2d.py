@@ -43,7 +43,6 @@ class Spot(NamedTuple):
 
     row: int
     position: int
-    """Its position in the row."""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,6 @@ def copy_words(target: NDArray[Any], source: NDArray[Any]) -> None:
 
 @inlined
 def zero_words(target: NDArray[Any]) -> None:
-    """Set all words to zero."""
     for i in range(target.size):
         target[i] = 0
 

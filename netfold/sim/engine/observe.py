@@ -72,7 +72,6 @@ def log_packet(at: int, row: int, what: int) -> None:
 
 @kernel
 def log_timer(at: int, order: int, what: int, owner: int) -> None:
-    """Write a timer into the log."""
     world = world_at(at)
     entry = world.log[world.clock[0].log_count]
     entry.time_ps = world.clock[0].now_ps
@@ -184,7 +183,6 @@ def backlog_bytes_max(link: Any) -> int:
 
 
 def down_links(world: World) -> list[int]:
-    """Links that are down."""
     links = world.links[: world.clock[0].links_count]
     return [int(link) for link in np.flatnonzero(links["buffer_ps"] == DOWN)]
 
@@ -410,7 +408,6 @@ class Samples:
 
     @staticmethod
     def none(links_count: int = 0, jobs_count: int = 1) -> Samples:
-        """No samples."""
         return Samples(
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
@@ -702,7 +699,6 @@ class EngineViews:
         return point_counters(self.world, job)
 
     def split_counters(self, job: int) -> list[int]:
-        """Results that each split of a job has split, by split."""
         splits = self.world.splits
         return [int(packets) for packets in splits["packets"][splits["job"] == job]]
 

@@ -107,7 +107,6 @@ def jitter_ps(world: World, stream: Any, timeout_ps: int, unit: int, number: int
 
 @inlined
 def new_packet(world: World, sender: Any, row: int, unit: int, attempt: int) -> int:
-    """A packet of a unit, from a sender to its target."""
     index = take_packet(world.clock, world.packets)
     packet = world.packets[index]
     packet.target = sender.target

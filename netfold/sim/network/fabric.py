@@ -218,7 +218,6 @@ class Sampler:
         self._state = self._seen.waiting.astype(np.float64), signature, in_flight
 
     def samples(self) -> Samples:
-        """All samples so far."""
         links_count = self._engine.links_count
         if not self._spans:
             return Samples.none(links_count, self._jobs_count)

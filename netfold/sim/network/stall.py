@@ -50,7 +50,6 @@ class StalledSlot:
     missing_count: int  # packets that its counter still waits for
     age_ps: int  # since the first waiting worker opened its stream
     last_event: str
-    """The last event at this slot."""
     cause: Cause
 
     def __str__(self) -> str:
@@ -431,7 +430,6 @@ def _disturbance_facts(
 def _why_link_blocked(
     network: Network, link: int, outcome: LinkOutcomes, packet_bytes: int, repeats: bool
 ) -> Cause | None:
-    """Why a link passes no packets."""
     name = network.link_names[link]
     if outcome.is_down and outcome.waiting + outcome.dropped:
         refused = f", and it refused {outcome.dropped} because its buffer is full" if outcome.dropped else ""
@@ -556,8 +554,6 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the network at a stall."""
-
     network: Network
     names: Sequence[str]
     """Names of the variant's jobs if there are several, else one empty name."""

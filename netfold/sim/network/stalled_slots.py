@@ -97,8 +97,6 @@ class _Unit(NamedTuple):
 
 
 class _JobDiagnosis:
-    """The rows of one job."""
-
     def __init__(
         self, engine: InspectableEngine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
     ) -> None:

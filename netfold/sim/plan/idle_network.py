@@ -254,7 +254,6 @@ class Start(NamedTuple):
 
     trees: int
     window_elements: int
-    """Elements in the window of one tree."""
     own_elements_per_s: float
     """The rate of the workers' own links."""
     elements_per_s: float
@@ -279,7 +278,6 @@ class Pace(NamedTuple):
     """How its trees start, if there are several."""
 
     def time_ps(self, elements: float) -> float:
-        """Time of one operation."""
         moving_ps = elements / self.elements_per_s * PS_PER_S
         if self.start is not None:
             moving_ps = max(moving_ps, self.start.last_ps(elements))

@@ -480,7 +480,6 @@ def _variants(run: RunFolder) -> list[str]:
 
 
 def _run_numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
-    """The run with this number in the table."""
     if len(text) > 9 or not 1 <= int(text) <= len(loaded):
         raise DataError(
             f"--baseline {text}: there is no run of this number",

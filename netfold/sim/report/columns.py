@@ -56,8 +56,6 @@ def format_metric(name: str, values: Values) -> str:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table."""
-
     heading: str
     cells: Sequence[str | Text]
     name: str = ""  # of the metric, if it is one

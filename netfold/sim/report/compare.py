@@ -188,7 +188,6 @@ def _injection_lines(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def verdict_text(verdict: str) -> Text:
-    """The verdict in its colour."""
     styles = {"pass": "green", "approximate": "bold cyan", "stalled": "bold yellow"}
     return Text(verdict, style=styles.get(kind(verdict), "bold red"))
 
@@ -206,8 +205,6 @@ _COLUMNS = ("rank", "run", "variant", "group", "verdict", "against", "bottleneck
 
 @dataclass(frozen=True)
 class VariantRow:
-    """One variant of one run."""
-
     run: str  # "<scenario>/<folder>"
     variant: str
     verdict: str

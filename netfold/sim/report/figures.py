@@ -40,7 +40,6 @@ _COLOURS = (
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKS = "os^Dv"
 _MARKS_COUNT = 5
-"""Marks on each line."""
 _THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the first line is
 TASKS_MAX = 10  # jobs whose training is drawn
 _ROW_INCHES = 1.95
@@ -58,7 +57,6 @@ class _Row(NamedTuple):
     column: str  # loss or test_score
     curves: pl.DataFrame  # the task's, all steps
     is_last: bool
-    """Whether this is the last row of its task."""
     metric: str = ""
     """The metric of the score, where the row shows one."""
     targets: tuple[float, ...] = ()  # scores to reach

@@ -444,8 +444,6 @@ def _replace_link(link: Path, target: Path) -> None:
 
 
 class Unfinished:
-    """The folder of one unfinished run."""
-
     def __init__(self, out_dir: Path) -> None:
         self._out_dir = out_dir
         self.path: Path | None = None  # folder of the finished variants

@@ -265,7 +265,6 @@ def _in_words(path: str, error: ValidationError) -> DataError:
 
 
 def _shorten(value: object) -> str:
-    """A value, shortened."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a whole number of {value.bit_length()} bits"
     text = shown(value)

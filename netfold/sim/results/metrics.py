@@ -326,8 +326,6 @@ def _aims(variant: Measured) -> bool:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric."""
-
     name: str
     """Its key in a summary, and its column in tables; its unit is last."""
     unit: Unit
@@ -699,7 +697,6 @@ METRICS: tuple[Metric, ...] = (
 # fmt: on
 BY_NAME = {metric.name: metric for metric in METRICS}
 TYPES = {metric.name: metric.unit.type for metric in METRICS if metric.unit is not Unit.TABLE}
-"""The types of the metrics that are one value."""
 SORTS = {metric.sort: metric for metric in METRICS if metric.sort}
 """The metrics that variants are ranked by, as `compare --sort` calls them."""
 RATIOS = tuple(metric.name for metric in METRICS if metric.has_ratio)

@@ -149,14 +149,11 @@ class Identity:
 
     @property
     def digest(self) -> str:
-        """Of all parts."""
         text = json.dumps([self.scenario, self.seed, self.parts], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class CheckpointStore:
-    """The checkpoints of one run."""
-
     def __init__(self, out_dir: Path, identity: Identity) -> None:
         self._identity = identity
         self._parent = out_dir / identity.scenario
@@ -470,7 +467,6 @@ class Keeper:
         self._saved: SavedVariant | None = None
 
     def begin_variant(self, number: int) -> None:
-        """The variant with this number begins."""
         self._variant, self._steps = number, 0
         self._refused.clear()
 

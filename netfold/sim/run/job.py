@@ -57,7 +57,6 @@ class _Side(NamedTuple):
     label: str
     """Labels of its messages."""
     phases: list[PhaseRecord]
-    """Its phases so far."""
 
 
 @dataclass(eq=False, kw_only=True)

@@ -40,7 +40,6 @@ class ProgressReporter:
         self._share, self._reported_s = 0.0, -math.inf  # the first report is immediate
 
     def begin_step(self) -> None:
-        """Begin the next step."""
         self._begun, self._share = self._begun + 1, 0.0
         self._send(self._variant)
 

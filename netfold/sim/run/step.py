@@ -319,7 +319,6 @@ class WireBytes:
         self._open[worker] = [operation for operation in self._open[worker] if operation[0] is not log]
 
     def end_round(self, worker: int, log: RoundLog) -> None:
-        """A round has ended at a worker."""
         self._count(worker)
         log.wire_bytes += self._unclaimed[worker]
         self._unclaimed[worker] = 0

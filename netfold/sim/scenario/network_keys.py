@@ -71,7 +71,6 @@ class TopologySection(Section):
         raise TypeError(f"{self.kind} is not a file")
 
     def topology(self) -> Topology:
-        """The topology that it describes."""
         kwargs = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
         return self.made_by(**kwargs)
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class WantedJob(NamedTuple):
-    """A job that will come."""
-
     section: JobSection
     location: Location
 

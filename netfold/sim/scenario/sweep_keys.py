@@ -170,7 +170,6 @@ def _move(node: Node, path: str) -> Node:
 
 
 def sweep_schema() -> dict[str, Any]:
-    """The JSON Schema of the key."""
     options = SweepOptions.model_json_schema(mode="serialization")
     values = {"description": "The values of this key.", "type": "array", "minItems": 1}
     return {
@@ -189,7 +188,6 @@ def sweep_schema() -> dict[str, Any]:
 
 NONE = "none"  # the device on which compute takes no time
 DEVICE_SUFFIX = ".json"
-"""Suffix of device files."""
 VARIANTS_MAX = 1000
 """The most variants of a grid."""
 _EXCLUDING = {"workload": ("elements", "tensors"), "device": ("name", "file", "model")}  # keys of sections

@@ -211,8 +211,6 @@ class GradientsCell:
 
 @dataclass(frozen=True)
 class Source:
-    """All gradients of a study."""
-
     cells: tuple[GradientsCell, ...]
     workers: int
     elements: int
@@ -478,8 +476,6 @@ class DensityRow(NamedTuple):
 
 
 class WantedDensities(NamedTuple):
-    """What is to be measured."""
-
     model: Model
     batch: int
     data: str

@@ -504,8 +504,6 @@ _UNITS: tuple[tuple[str, Callable[[object], int | float], type], ...] = (
 
 @dataclass(frozen=True)
 class SweptKey:
-    """A swept key as a column."""
-
     path: str
     column: str  # the path, and the unit of its numbers
     type: type
@@ -515,8 +513,6 @@ class SweptKey:
 
 @dataclass(frozen=True)
 class PointResult:
-    """A point, and what came of it."""
-
     point: Point
     status: str  # DONE, FAILED, SKIPPED
     error: str = ""

@@ -261,7 +261,6 @@ def _each(error: ScenarioError) -> tuple[ScenarioError, ...]:
 
 
 def _naming(error: ScenarioError, where: list[str]) -> ScenarioError:
-    """The error with the points that have it."""
     named = copy(error)
     more = f" and {len(where) - 1} more" if len(where) > 1 else ""
     named.hint = "\n  ".join(part for part in (error.hint, f"at {where[0]}{more}; {_SKIP_HINT}") if part)

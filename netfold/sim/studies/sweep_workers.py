@@ -82,7 +82,6 @@ def own_versions() -> Versions:
 
 
 def _sources_digest() -> str:
-    """A digest of all files of netfold."""
     digest = hashlib.sha256()
     package = find_spec("netfold")
     assert package is not None
@@ -109,8 +108,6 @@ class PointTask:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What came of a task."""
-
     rows: tuple[dict[str, Any], ...] = ()
     """A row for every variant or job: name, verdict, plain metrics."""
     error: str = ""  # why there are none

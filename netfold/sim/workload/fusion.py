@@ -218,7 +218,6 @@ def _twice(layer: Layer, first: int, second: int) -> str:
 
 
 def _list_layers(layers: Sequence[Layer]) -> str:
-    """The layers with their numbers."""
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
     return f"layers, in gradient-ready order: {', '.join(listed + more)}"

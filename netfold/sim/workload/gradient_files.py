@@ -451,7 +451,6 @@ def _spec_of(arrays: Mapping[str, StoredArray], wanted: FileSpec) -> FileSpec:
 def _leading(
     given: str, name: str, array: StoredArray, per_step: bool, workers: int
 ) -> tuple[int | None, int]:
-    """Steps and workers that an array holds."""
     shape, called = array.shape, f"{given}: {name}" if name else given
     if array.dtype not in FLOATS:
         raise DataError(f"{called}: holds {array.dtype} values", f"{_WANTED}{conversion(given, array.dtype)}")

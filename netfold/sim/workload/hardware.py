@@ -202,7 +202,6 @@ class Place(NamedTuple):
     folder: Path
     """Folder of the scenario file."""
     tensors: tuple[Tensor, ...]
-    """Tensors of the workload."""
     is_trained: bool
     """Whether the workload has a model."""
 

@@ -300,7 +300,6 @@ class ProbedStep(NamedTuple):
     flops: tuple[int, ...]
     """Operations of the backward pass until each of them was ready."""
     layers: dict[str, str]
-    """The layer of each parameter."""
     cost: StepCost
     sparse: frozenset[str] = frozenset()
     """Parameters whose gradients are rows of a table."""

@@ -259,7 +259,6 @@ class SyntheticSpec:
     held_steps: int | None = None
     """Steps that this file holds; None: there is no such number."""
     notes: tuple[str, ...] = ()
-    """Notes on this file."""
 
     @property
     def longest_ps(self) -> int:

@@ -21,7 +21,6 @@ class Draw:
 
     def __init__(self, settings: TaskSettings, step: int, worker: int) -> None:
         self.batch = settings.batch
-        """Samples of the batch."""
         self.generator = keyed(settings.seed, "batch", step, worker)
         self._key = step, worker
         self._seed = settings.seed

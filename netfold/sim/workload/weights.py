@@ -284,7 +284,6 @@ class Weights:
         return torch.from_numpy(weights).view(self.shapes[name])
 
     def keep(self, worker: int) -> None:
-        """Keep the weights as they are now for a worker."""
         if self._now is None:
             self._now = self._copy()
         self._kept[worker] = self._now

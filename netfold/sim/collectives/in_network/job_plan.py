@@ -14,7 +14,7 @@ from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.merge import words_per_word
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.collective import check_absence, check_workers, fitted
+from netfold.sim.collectives.collective import check_absence, check_workers
 from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
@@ -393,7 +393,7 @@ class InNetworkResolver:
         jobs, fit = self._reserve(candidate)
         jobs = with_timeouts(self.section, self.location, self.switches.network, jobs)
         self._check_multicast(jobs)
-        codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
+        codec = self.codec.carried_by(window_carrier(self.switches.network, jobs, self.device))
         return PlacedJob(jobs, codec, SwitchPasses(fit.packet_passes, fit.read_passes))
 
     def _reserve(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:

@@ -68,7 +68,6 @@ class SwitchRequest:
     location: Location
     section: InNetworkSection
     words: int
-    """Words of a packet."""
     merges: Collection[Merge]
     overflow: str  # one of `switch.profiles.OVERFLOWS`
     stream_bps: int
@@ -110,8 +109,6 @@ def entries(section: InNetworkSection) -> int | None:
 
 @dataclass(frozen=True)
 class _JobOnSwitch:
-    """A job on a switch."""
-
     request: SwitchRequest
     children: int
     slots_end: int
