@@ -222,20 +222,20 @@ def fold_checked(
     return folded, notes
 
 
-def require_same(found: Gradient, expected: Gradient, where: str) -> None:
+def require_same(decoded: Gradient, expected: Gradient, where: str) -> None:
     """Require the same bits."""
-    differs = np.flatnonzero(found.view(np.int32) != expected.view(np.int32))
+    differs = np.flatnonzero(decoded.view(np.int32) != expected.view(np.int32))
     if differs.size:
         first = differs[0]
         raise AssertionError(
             f"{where}: {differs.size} elements have other bits than at worker 0, merged by rank: "
-            f"element {first} is {found[first]!s}, expected {expected[first]!s}"
+            f"element {first} is {decoded[first]!s}, expected {expected[first]!s}"
         )
 
 
-def _require_gradient(found: Any, gradient: Gradient, what: str) -> None:
-    shown = f"{getattr(found, 'dtype', type(found).__name__)} of shape {np.shape(found)}"
-    is_right = np.shape(found) == gradient.shape and getattr(found, "dtype", None) == np.float32
+def _require_gradient(value: Any, gradient: Gradient, what: str) -> None:
+    shown = f"{getattr(value, 'dtype', type(value).__name__)} of shape {np.shape(value)}"
+    is_right = np.shape(value) == gradient.shape and getattr(value, "dtype", None) == np.float32
     require(is_right, f"{what} {shown}, must be float32 of shape {gradient.shape}")
 
 
@@ -268,9 +268,9 @@ class _Likeness:
     products: float = 0.0
     magnitudes: float = 0.0
 
-    def add(self, one: Doubles | Gradient, other: Doubles | Gradient) -> None:
+    def add(self, first: Doubles | Gradient, other: Doubles | Gradient) -> None:
         """Add one more pair of arrays."""
-        products = np.asarray(one, np.float64) * other
+        products = np.asarray(first, np.float64) * other
         self.products += float(products.sum())
         self.magnitudes += float(np.abs(products).sum())
 

@@ -76,8 +76,8 @@ class Quantity:
         """Shortest exact text, with the largest unit if several are as short: 1500000000 is "1.5Gbps"."""
         texts = []
         for unit, factor in self.units.items():
-            scaled, rest = divmod(value * 10**_FORMAT_DECIMALS, factor)
-            if (rest == 0 and value >= factor) or factor == 1:
+            scaled, remainder = divmod(value * 10**_FORMAT_DECIMALS, factor)
+            if (remainder == 0 and value >= factor) or factor == 1:
                 texts.append(f"{Decimal(scaled).scaleb(-_FORMAT_DECIMALS):f}".rstrip("0").rstrip(".") + unit)
         return min(reversed(texts), key=len)
 

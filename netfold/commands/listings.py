@@ -146,8 +146,12 @@ def _notes(fit: Fit) -> Iterator[str]:
     parts = [f"{fit.packet_passes} a packet"]
     parts += [f"{fit.read_passes} to read the result out"] if fit.read_passes else []
     parts += [f"{fit.reply_passes} for the server's reply"] if fit.reply_passes else []
-    rest = fit.read_passes + fit.reply_passes
-    formula = (str(fit.packet_passes) if fit.packet_passes > 1 else "") + "N" + (f" + {rest}" if rest else "")
+    later_passes = fit.read_passes + fit.reply_passes
+    formula = (
+        (str(fit.packet_passes) if fit.packet_passes > 1 else "")
+        + "N"
+        + (f" + {later_passes}" if later_passes else "")
+    )
     yield f"passes         {fit.round_passes(workers)} a slot round ({formula}): {', '.join(parts)}"
     taken = "1 pass" if fit.extra_passes == 0 else f"{1 + fit.extra_passes} passes"
     latency = TIME.format(fit.result_latency_ps) if fit.result_latency_ps else "0"
@@ -238,7 +242,7 @@ def _describe(kind: str, codec: Any) -> CodecDescription:
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
     """The first paragraph, and the meanings of options from lines that begin with "option:"."""
-    first, _, rest = text.partition("\n\n")
-    lines = "\n".join(line.strip() for line in rest.splitlines())
+    first, _, options_text = text.partition("\n\n")
+    lines = "\n".join(line.strip() for line in options_text.splitlines())
     options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", lines, re.MULTILINE | re.DOTALL)
     return " ".join(first.split()), {key: " ".join(meaning.split()) for key, meaning in options}

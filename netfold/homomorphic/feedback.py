@@ -96,7 +96,7 @@ def charge(exchange: Exchange, more: Work) -> Exchange:
             return sent
         if answers is None and sent:
             work = sent[0].work
-            both = Work(work.read_bytes + more.read_bytes, work.written_bytes + more.written_bytes)
-            both = replace(both, flops=work.flops + more.flops, launches=work.launches)
-            sent = (replace(sent[0], work=both), *sent[1:])
+            total_work = Work(work.read_bytes + more.read_bytes, work.written_bytes + more.written_bytes)
+            total_work = replace(total_work, flops=work.flops + more.flops, launches=work.launches)
+            sent = (replace(sent[0], work=total_work), *sent[1:])
         answers = yield sent

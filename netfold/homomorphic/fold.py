@@ -186,12 +186,12 @@ def _merged_in(
 
 
 def _operand_of(
-    one: int | Order, messages: Sequence[Message], key: int, merges: Iterator[int]
+    branch: int | Order, messages: Sequence[Message], key: int, merges: Iterator[int]
 ) -> tuple[Merged, bool]:
     """One worker's message, or what is merged first; as `_merged_in`."""
-    if not isinstance(one, int):
-        return _merged_in(one, messages, key, merges)
-    message = messages[one]
+    if not isinstance(branch, int):
+        return _merged_in(branch, messages, key, merges)
+    message = messages[branch]
     if message.is_absent:
         return Merged(message.words, 0), True
     words = operand(message.merge, message.words, message.table, message.lane_bits)

@@ -332,16 +332,16 @@ class AgreedRanges:
 
     def part(self, first_block: int, last_block: int) -> AgreedRanges:
         """The ranges of a range of blocks."""
-        some = slice(first_block, last_block)
+        blocks = slice(first_block, last_block)
         ranges = self.ranges
         return AgreedRanges(
-            ranges._replace(tops=ranges.tops[some], lows=ranges.lows[some], digits=ranges.digits[some])
+            ranges._replace(tops=ranges.tops[blocks], lows=ranges.lows[blocks], digits=ranges.digits[blocks])
         )
 
     def covers(self, actual: AgreedRanges) -> NDArray[np.bool_]:
         """Blocks whose bits are all within the forecast ones."""
-        mine, other = self.ranges, actual.ranges
-        return np.asarray((mine.tops >= other.tops) & (mine.lows <= other.lows))
+        forecast, other = self.ranges, actual.ranges
+        return np.asarray((forecast.tops >= other.tops) & (forecast.lows <= other.lows))
 
 
 @dataclass(frozen=True)

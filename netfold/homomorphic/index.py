@@ -42,10 +42,10 @@ def write_index(values: NDArray[Any], index: Index) -> None:
     For a gradient, these are its members; for the words of an index, the words that are not zero.
     """
     for w in range(index.size):
-        some = values[32 * w : 32 * w + 32]
+        word_values = values[32 * w : 32 * w + 32]
         word = 0
-        for j in range(some.size):
-            word |= int(some[j] != 0) << j
+        for j in range(word_values.size):
+            word |= int(word_values[j] != 0) << j
         index[w] = word
 
 
@@ -305,19 +305,19 @@ def members_of(index: WideIndex, block_elements: int) -> Members:
     return Members(index, starts, block_elements)
 
 
-def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
+def nonzeros_of(members: Members, gradient: Gradient) -> Compact:
     """A worker's non-zero values if they are few enough that gathering pays; else all values."""
-    if DENSE_SHARE * own.count > gradient.size:
-        return all_of(gradient, own.block_elements)
-    values, block_words = np.empty(own.count, np.float32), own.block_elements // WORD_ELEMENTS
+    if DENSE_SHARE * members.count > gradient.size:
+        return all_of(gradient, members.block_elements)
+    values, block_words = np.empty(members.count, np.float32), members.block_elements // WORD_ELEMENTS
 
     def write(first: int, last: int) -> None:
-        part = gradient[first * own.block_elements : last * own.block_elements]
-        index = own.index[first * block_words : last * block_words]
-        gather(index, part, values[own.starts[first] : own.starts[last]])
+        part = gradient[first * members.block_elements : last * members.block_elements]
+        index = members.index[first * block_words : last * block_words]
+        gather(index, part, values[members.starts[first] : members.starts[last]])
 
-    in_parallel(write, own.starts.size - 1)
-    return Compact(values, own.starts, gradient)
+    in_parallel(write, members.starts.size - 1)
+    return Compact(values, members.starts, gradient)
 
 
 def full_support(elements: int) -> WideIndex:
@@ -661,12 +661,12 @@ def _count_message(scan: _Scan, workers: int) -> Message:
     return Message(np.array([count], np.int32), Merge.ADD, "count", work)
 
 
-def _checked_total(total: int, own: int, workers: int) -> int:
+def _checked_total(total: int, own_count: int, workers: int) -> int:
     """The sum of the workers' counts; an impossible sum is an error."""
     limit = WORD_MAX // workers * workers
-    if not own <= total <= limit:
+    if not own_count <= total <= limit:
         raise DecodeError(
-            f"the merged count of members is {total}: must be between {own}, which this worker sent, "
+            f"the merged count of members is {total}: must be between {own_count}, which this worker sent, "
             f"and {limit}: a worker's count was lost or damaged on the way"
         )
     return total

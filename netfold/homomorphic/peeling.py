@@ -137,7 +137,9 @@ def _hashing_of(tables: TileTables, tile: int) -> Hashing:
 
 
 @kernel
-def add(tables: TileTables, tiles: Int64s, own: TileWords, message: Int32s, scratch: PeelingScratch) -> None:
+def add(
+    tables: TileTables, tiles: Int64s, own_words: TileWords, message: Int32s, scratch: PeelingScratch
+) -> None:
     """Write the tables of some tiles into `message`: the words of this worker's members, added up.
 
     Other tiles of the message are not changed, so threads may share it.
@@ -145,8 +147,8 @@ def add(tables: TileTables, tiles: Int64s, own: TileWords, message: Int32s, scra
     for tile in tiles:
         if tables.rows[tile] == 0:
             continue
-        words = own.words[own.starts[tile] : own.starts[tile + 1]]
-        chosen = _choose(tables, tile, own.elements, words.size, scratch)
+        words = own_words.words[own_words.starts[tile] : own_words.starts[tile + 1]]
+        chosen = _choose(tables, tile, own_words.elements, words.size, scratch)
         table = message[tables.word_starts[tile] : tables.word_starts[tile + 1]]
         for i in range(table.size):
             table[i] = 0

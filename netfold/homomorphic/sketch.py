@@ -90,19 +90,21 @@ class Sketch:
     def words_count(self) -> int:
         return int(self._tables.word_starts[-1])
 
-    def add(self, own: WordLayout, compact: Words) -> Words:
+    def add(self, own_layout: WordLayout, compact: Words) -> Words:
         """Add a worker's words into its message, tile by tile."""
-        if not self._is_fast(own, compact):
+        if not self._is_fast(own_layout, compact):
             message = np.zeros(self.words_count, compact.dtype)
             for tile in np.flatnonzero(self._tables.rows).tolist():
-                graph = self._graph(own, tile)
-                peeling.add_general(graph, compact[_span(own.offsets, tile)], message[self._span(tile)])
+                graph = self._graph(own_layout, tile)
+                peeling.add_general(
+                    graph, compact[_span(own_layout.offsets, tile)], message[self._span(tile)]
+                )
             return message
         message = np.empty(self.words_count, np.int32)
-        members = peeling.TileWords(own.members.index, own.offsets, compact)
+        members = peeling.TileWords(own_layout.members.index, own_layout.offsets, compact)
 
         def write(first: int, last: int) -> None:
-            scratch = peeling.scratch_for(self._tables, own.offsets)
+            scratch = peeling.scratch_for(self._tables, own_layout.offsets)
             peeling.add(self._tables, np.arange(first, last), members, message, scratch)
 
         in_parallel(write, self._tables.rows.size)
@@ -141,11 +143,11 @@ class Sketch:
         return words.dtype == np.int32 and self._is_single and is_small
 
     def _graph(self, place: WordLayout, tile: int) -> peeling.Hypergraph:
-        mine = self._tables
-        key = np.uint64(splitmix64_plain(int(mine.key) + tile))
-        words = mine.tile_elements // WORD_ELEMENTS
+        tables = self._tables
+        key = np.uint64(splitmix64_plain(int(tables.key) + tile))
+        words = tables.tile_elements // WORD_ELEMENTS
         index = place.members.index[tile * words : (tile + 1) * words]
-        return peeling.hypergraph(Hashing(mine.setting, mine.lanes, int(mine.rows[tile]), key), index)
+        return peeling.hypergraph(Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), key), index)
 
     def _span(self, tile: int) -> slice:
         return _span(self._tables.word_starts, tile)
@@ -365,28 +367,30 @@ class _TileMessages:
         self._sketch = Sketch(layout.tiling, layout.tile_elements, layout.rows, digits, key)
         self._direct = word_layout(layout.within(layout.is_whole, whole), agreed)
 
-    def messages(self, own: Members, nonzeros: Compact) -> tuple[Message, ...]:
+    def messages(self, own_members: Members, nonzeros: Compact) -> tuple[Message, ...]:
         """One worker's messages, without empty ones."""
         messages = []
         if self._sketch.words_count:
-            messages.append(self._sketch_message(own, nonzeros))
+            messages.append(self._sketch_message(own_members, nonzeros))
         if self._direct.offsets[-1]:
             messages.append(members_message(nonzeros.gradient, self._direct, self._numbers, "dense tiles"))
         return tuple(messages)
 
-    def _sketch_message(self, own: Members, nonzeros: Compact) -> Message:
-        layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own.index.nbytes
-        mine = word_layout(layout.within(layout.has_table, own.index), self._agreed, layout.tile_blocks)
-        compact = np.empty(int(mine.offsets[-1]), self._numbers.dtype)
-        encode(mine, nonzeros, compact)
-        words = self._sketch.add(mine, compact)
+    def _sketch_message(self, own_members: Members, nonzeros: Compact) -> Message:
+        layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own_members.index.nbytes
+        own_layout = word_layout(
+            layout.within(layout.has_table, own_members.index), self._agreed, layout.tile_blocks
+        )
+        compact = np.empty(int(own_layout.offsets[-1]), self._numbers.dtype)
+        encode(own_layout, nonzeros, compact)
+        words = self._sketch.add(own_layout, compact)
         added_bytes = _HASHES * compact.nbytes
         peeled_bytes = _peeled_bytes(words.size, layout.load)
         return Message(
             words,
             self._numbers.merge,
             "values",
-            Work(index_bytes + 4 * mine.members.count + added_bytes, words.nbytes + added_bytes),
+            Work(index_bytes + 4 * own_layout.members.count + added_bytes, words.nbytes + added_bytes),
             decode_work=Work(
                 index_bytes + words.nbytes + peeled_bytes, gradient_bytes + words.nbytes + peeled_bytes
             ),
@@ -478,12 +482,16 @@ class Tiled:
         return bucket.decoded, seen
 
     def _agree(
-        self, bucket: WorkerBucket, own: Members, announced: tuple[Message, ...], beside: tuple[Message, ...]
+        self,
+        bucket: WorkerBucket,
+        own_members: Members,
+        announced: tuple[Message, ...],
+        beside: tuple[Message, ...],
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
         """Exchange the index, the announcements of numbers, and the messages `beside`, in one operation."""
         elements = bucket.gradient.size
         membership = yield from exchange_index(
-            own.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
+            own_members.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
         )
         merged = membership.merged
         agreed = self.numbers.agree(elements, announced, merged[: len(announced)], bucket.round)

@@ -67,14 +67,14 @@ def double_of(typing_context: Any, bits: Any) -> Any:
 _SLICE = 1 << 18  # elements compared at once; a difference ends the search
 
 
-def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def same_bits(first: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two 1-D arrays of 4-byte items have the same bits, including NaN and signs of zeros."""
-    if identity(one) == identity(other):
+    if identity(first) == identity(other):
         return True
-    if one.size != other.size:
+    if first.size != other.size:
         return False
-    bits, others = one.view(np.int32), other.view(np.int32)
-    slices = (slice(begin, begin + _SLICE) for begin in range(0, one.size, _SLICE))
+    bits, others = first.view(np.int32), other.view(np.int32)
+    slices = (slice(begin, begin + _SLICE) for begin in range(0, first.size, _SLICE))
     return not any(count_differing(bits[part], others[part]) for part in slices)
 
 
@@ -86,10 +86,10 @@ def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
 
 
 @kernel
-def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
+def count_differing(words: NDArray[np.int32], expected: NDArray[np.int32]) -> int:
     count = 0
-    for i in range(found.size):
-        count += found[i] != right[i]
+    for i in range(words.size):
+        count += words[i] != expected[i]
     return count
 
 

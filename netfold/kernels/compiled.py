@@ -118,10 +118,10 @@ def _imports(source: str) -> list[str]:
 @cache
 def _source(name: str) -> str:
     """The source of a module; empty if there is no such module, or if it is not a file."""
-    package, *rest = name.split(".")
-    stem = _ROOT.joinpath(*rest)
+    package, *parts = name.split(".")
+    stem = _ROOT.joinpath(*parts)
     loaded = getattr(sys.modules.get(name), "__file__", None)
-    places = [stem.with_suffix(".py"), stem / "__init__.py"] if package == "netfold" and rest else []
+    places = [stem.with_suffix(".py"), stem / "__init__.py"] if package == "netfold" and parts else []
     for path in [*places, *([Path(loaded)] if loaded else [])]:
         if path.is_file():
             return path.read_text("utf-8")
@@ -272,8 +272,8 @@ class Handlers:
         types: Any = _numba().types
         function = self._functions[number]
         address = address_of(function, types.void(*[types.int64] * self._parameters))
-        for each in self._numbers[function]:
-            self._table[each], self._is_compiled[each] = address, True
+        for request in self._numbers[function]:
+            self._table[request], self._is_compiled[request] = address, True
 
     def _call(self, number: int, *arguments: int) -> None:
         try:

@@ -286,8 +286,8 @@ def _read(file: BinaryIO, limit_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large(limit_bytes: int, found: str) -> UnreadableError:
-    return UnreadableError(f"it is too large: {found}, up to {limit_bytes} are read")
+def _too_large(limit_bytes: int, size_text: str) -> UnreadableError:
+    return UnreadableError(f"it is too large: {size_text}, up to {limit_bytes} are read")
 
 
 def _unreadable(path: Path, error: OSError) -> UnreadableError:

@@ -148,8 +148,8 @@ def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: 
     few, more = (
         _peak_bytes(codec, sample[:workers], is_scaled_on_way) / sample[0].size for workers in (_FEW, _MORE)
     )
-    each = max(0.0, (more - few) / (_MORE - _FEW))
-    return Footprint(max(0.0, few - _FEW * each), each)
+    per_element = max(0.0, (more - few) / (_MORE - _FEW))
+    return Footprint(max(0.0, few - _FEW * per_element), per_element)
 
 
 def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> int:

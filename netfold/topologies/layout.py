@@ -213,9 +213,9 @@ def _with_hosts(
         angle = math.atan2(y - middle_y, x - middle_x) if side is None else side
         if side is None:
             asides[switch] = (-math.cos(angle), -math.sin(angle))
-        each = min(_FAN_EACH, _FAN / max(1, len(members) - 1))
+        angle_each = min(_FAN_EACH, _FAN / max(1, len(members) - 1))
         for index, host in enumerate(members):
-            turned = angle + each * (index - (len(members) - 1) / 2)
+            turned = angle + angle_each * (index - (len(members) - 1) / 2)
             # Many hosts stand in two rows.
             reach = _HOST_REACH * (1 + 0.25 * (index % 2) * (len(members) > 6))
             every[host] = (x + reach * math.cos(turned), y + reach * math.sin(turned))
@@ -261,9 +261,11 @@ def classes_of(graph: nx.Graph) -> nx.Graph:
     for node_class in sorted({*class_of_node.values()}):
         members = [name for name in graph if class_of_node[name] == node_class]
         inner = [name for name in members if graph.nodes[name]["kind"] != HOST]
-        each = {sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner}
+        hosts_counts = {
+            sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner
+        }
         profiles = sorted({graph.nodes[name]["profile"] for name in inner})
-        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(each))
+        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(hosts_counts))
     for a, b, data in graph.edges(data=True):
         lower, upper = (a, b) if class_of_node[a] <= class_of_node[b] else (b, a)
         ends = data.get("ends", {a: a, b: b})

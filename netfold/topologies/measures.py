@@ -376,10 +376,10 @@ def uniform_loads(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.f
     flat, loads = flow.reshape(-1), np.zeros(fabric.target.size)
     for part in _parts(fabric, hops, outward=False):
         ways = np.bincount(part.origin, minlength=part.rows.size)
-        each = (flow[part.rows, part.columns] / ways)[part.origin]
-        loads += np.bincount(part.links, each, loads.size)
+        flow_each = (flow[part.rows, part.columns] / ways)[part.origin]
+        loads += np.bincount(part.links, flow_each, loads.size)
         pairs = fabric.target[part.links] * hops.shape[1] + part.columns[part.origin]
-        np.add.at(flat, pairs, each)
+        np.add.at(flat, pairs, flow_each)
     return loads
 
 
@@ -414,9 +414,9 @@ def _shares(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64
         closer = hops[fabric.target[links]] == level - 1
         links, origin = links[closer], origin[closer]
         ways = np.bincount(origin, minlength=rows.size)
-        each = passing[rows[origin]] / ways[origin][:, None]
-        shares[:, links] = each.T
-        np.add.at(passing, fabric.target[links], each)
+        per_way = passing[rows[origin]] / ways[origin][:, None]
+        shares[:, links] = per_way.T
+        np.add.at(passing, fabric.target[links], per_way)
     return shares
 
 
@@ -493,8 +493,8 @@ def uniform_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:
     separated = np.arange(half + 1)
     cost = np.concatenate([[0.0], np.cumsum(rates[:half].astype(np.float64))])
     loads = uniform_loads(fabric, hops)
-    each = float((fabric.rate_bps[loads > 0] / loads[loads > 0]).min(initial=rates[-1]))
-    return float((cost + each * (half - separated) * (hosts_count - half + separated)).min())
+    bound_bps = float((fabric.rate_bps[loads > 0] / loads[loads > 0]).min(initial=rates[-1]))
+    return float((cost + bound_bps * (half - separated) * (hosts_count - half + separated)).min())
 
 
 def worst_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:

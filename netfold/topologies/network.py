@@ -69,26 +69,26 @@ def with_host_links(network: Network, work: Mapping[int, tuple[HostWork, HostWor
         raise ValueError(f"nodes {nodes} must be hosts")
     if any(receiving.message_ps for _, receiving in work.values()):
         raise ValueError("a message takes time where it is sent, not where it is received")
-    each = [(node, link) for node in nodes for link in work[node]]
-    owners = np.array([node for node, _ in each], np.int32)
+    host_links = [(node, link) for node in nodes for link in work[node]]
+    owners = np.array([node for node, _ in host_links], np.int32)
     before, hosts = len(network.link_names), int(network.is_host.sum())
-    rows = before + np.arange(len(each), dtype=np.int32)
+    rows = before + np.arange(len(host_links), dtype=np.int32)
     send, receive = np.full(hosts, NO_LINK, np.int32), np.full(hosts, NO_LINK, np.int32)
     send[nodes], receive[nodes] = rows[0::2], rows[1::2]
     nothing = np.zeros(before, np.int64)
     return replace(
         network,
-        link_names=(*network.link_names, *(link.name for _, link in each)),
+        link_names=(*network.link_names, *(link.name for _, link in host_links)),
         link_source=np.append(network.link_source, owners),
         link_target=np.append(network.link_target, owners),
-        rate_bps=np.append(network.rate_bps, np.array([link.rate_bps for _, link in each], np.int64)),
-        delay_ps=np.append(network.delay_ps, np.array([link.delay_ps for _, link in each], np.int64)),
-        buffer_bytes=np.append(network.buffer_bytes, np.zeros(len(each), np.int64)),
+        rate_bps=np.append(network.rate_bps, np.array([link.rate_bps for _, link in host_links], np.int64)),
+        delay_ps=np.append(network.delay_ps, np.array([link.delay_ps for _, link in host_links], np.int64)),
+        buffer_bytes=np.append(network.buffer_bytes, np.zeros(len(host_links), np.int64)),
         inside=HostLinks(
             send,
             receive,
-            np.append(nothing, np.array([link.packet_ps for _, link in each], np.int64)),
-            np.append(nothing, np.array([link.message_ps for _, link in each], np.int64)),
+            np.append(nothing, np.array([link.packet_ps for _, link in host_links], np.int64)),
+            np.append(nothing, np.array([link.message_ps for _, link in host_links], np.int64)),
         ),
     )
 
@@ -297,15 +297,15 @@ def shares(network: Network, source: int, target: int, key: int) -> dict[int, fl
 def equal_shares(network: Network, source: int, target: int) -> dict[int, float]:
     """The share of packets on each link of all equal paths, if they divide evenly at every node."""
     link_shares: dict[int, float] = {}
-    here: dict[int, float] = {source: 1}
-    while target not in here:  # all paths are equally long
+    shares: dict[int, float] = {source: 1}
+    while target not in shares:  # all paths are equally long
         following: defaultdict[int, float] = defaultdict(float)
-        for node, share in here.items():
+        for node, share in shares.items():
             links = next_links(network, node, target)
             for link in links:
                 link_shares[link] = share / len(links)
                 following[int(network.link_target[link])] += share / len(links)
-        here = following
+        shares = following
     out, into = _ends(network, source, target)
     return link_shares | dict.fromkeys((*out, *into), 1.0)
 

@@ -488,8 +488,8 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
 
     Hosts of one group, and hosts where there is no third group, reach each other minimally.
     """
-    here, target_switch = int(fabric.home[source]), int(fabric.home[target])
-    first, second = sorted((int(detours.group[here]), int(detours.group[target_switch])))
+    source_switch, target_switch = int(fabric.home[source]), int(fabric.home[target])
+    first, second = sorted((int(detours.group[source_switch]), int(detours.group[target_switch])))
     others = detours.groups_count - 2
     if first == second or others < 1:
         return -1
@@ -499,7 +499,7 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
     group += group >= second
     if detours.entries.size == 0:
         return fabric.hosts_count + group
-    row = here * detours.groups_count + group
+    row = source_switch * detours.groups_count + group
     begin, end = int(detours.first_entry[row]), int(detours.first_entry[row + 1])
     return fabric.hosts_count + int(detours.entries[begin + (draw >> 32) % (end - begin)])
 

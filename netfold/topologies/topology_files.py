@@ -70,7 +70,7 @@ class _Edge(NamedTuple):
     buffer_bytes: object
 
 
-def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
+def topology_of(source: nx.Graph, defaults: Defaults) -> nx.Graph:
     """A topology of any networkx graph, with several edges or directed ones too.
 
     Raises
@@ -80,24 +80,24 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
         differ in rate, there are no hosts, it is too large, or breaks the contract (see
         `topologies.graph.validate`).
     """
-    graph = new_graph(_text(found.graph.get("label", found.graph.get("name", ""))))
-    names = _names(found)
-    for node in nx.nodes_with_selfloops(found):
+    graph = new_graph(_text(source.graph.get("label", source.graph.get("name", ""))))
+    names = _names(source)
+    for node in nx.nodes_with_selfloops(source):
         raise TopologyError(f"{where(graph)}node {names[node]!r} is linked to itself; remove that link")
     mistakes = []
-    for node, attributes in found.nodes(data=True):
+    for node, attributes in source.nodes(data=True):
         ours = _node(attributes, defaults)
         mistakes += [f"{where(graph)}{mistake}" for mistake in node_mistakes(names[node], ours)]
         graph.add_node(names[node], **ours)
-    for (a, b), edge in _merge_parallel(found, names, defaults).items():
+    for (a, b), edge in _merge_parallel(source, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
-        mistakes += [link + mistake for mistake in _units(found, a, b)]
+        mistakes += [link + mistake for mistake in _units(source, a, b)]
         mistakes += [link + mistake for mistake in edge_mistakes(attributes)]
         graph.add_edge(names[a], names[b], **attributes)
     if mistakes:
         raise TopologyError(*mistakes)
-    dimensions = _numbers(found.graph.get("dimensions"))
+    dimensions = _numbers(source.graph.get("dimensions"))
     if isinstance(dimensions, tuple):
         graph.graph["dimensions"] = dimensions
     add_hosts(graph, defaults)
@@ -105,9 +105,9 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
     return graph
 
 
-def _units(found: nx.Graph, a: object, b: object) -> Iterator[str]:
+def _units(graph: nx.Graph, a: object, b: object) -> Iterator[str]:
     """Mistakes of the edges between two nodes: text such as "10Gbps", which only node-link JSON may have."""
-    edges = found[a][b].values() if found.is_multigraph() else (found[a][b],)
+    edges = graph[a][b].values() if graph.is_multigraph() else (graph[a][b],)
     for key, ours in _WITH_UNITS.items():
         if any(key in edge and isinstance(edge[key], str) and ours not in edge for edge in edges):
             yield f"has text under {key!r}, which is read in node-link JSON alone; write {ours}, a number"
@@ -146,10 +146,10 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _names(found: nx.Graph) -> dict[Any, str]:
+def _names(graph: nx.Graph) -> dict[Any, str]:
     """Names of nodes by their id: their labels where these are different."""
     labels = {
-        node: _text(attributes.get("label", node)).strip() for node, attributes in found.nodes(data=True)
+        node: _text(attributes.get("label", node)).strip() for node, attributes in graph.nodes(data=True)
     }
     count = Counter(labels.values())
     names = {
@@ -182,17 +182,17 @@ def _numbers(value: object) -> object:
 
 
 def _merge_parallel(
-    found: nx.Graph, names: Mapping[Any, str], defaults: Defaults
+    graph: nx.Graph, names: Mapping[Any, str], defaults: Defaults
 ) -> dict[tuple[Any, Any], _Edge]:
     """One edge for each two linked nodes."""
     each_way: dict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
-    for a, b, attributes in found.edges(data=True):
-        pair = (b, a) if not found.is_directed() and (b, a) in each_way else (a, b)
+    for a, b, attributes in graph.edges(data=True):
+        pair = (b, a) if not graph.is_directed() and (b, a) in each_way else (a, b)
         each_way[pair].append(attributes)
     merged: dict[tuple[Any, Any], _Edge] = {}
     for (a, b), edges in each_way.items():
         rated = [edge for edge in edges if "rate_bps" in edge or "LinkSpeedRaw" in edge]
-        link = _join([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
+        link = _join([_edge(edge, graph.nodes[a], graph.nodes[b], defaults) for edge in rated or edges])
         back = merged.get((b, a))
         if back is not None and back.rate_bps != link.rate_bps:
             raise TopologyError(
@@ -217,13 +217,13 @@ def _join(edges: list[_Edge]) -> _Edge:
 
 
 def _edge(
-    attributes: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], defaults: Defaults
+    attributes: Mapping[str, Any], way: Mapping[str, Any], way_back: Mapping[str, Any], defaults: Defaults
 ) -> _Edge:
     """An edge's attributes as the contract wants them."""
     rate = attributes.get("rate_bps", attributes.get("LinkSpeedRaw", defaults.link.rate_bps))
     delay = attributes.get("delay_ps")
     if delay is None:
-        kilometres = _kilometres(attributes, one, other)
+        kilometres = _kilometres(attributes, way, way_back)
         delay = defaults.link.delay_ps if kilometres is None else round(kilometres * _PS_PER_KM)
     buffer = attributes.get("buffer_bytes", defaults.link.buffer_bytes)
     return _Edge(_whole(rate), _whole(delay), _whole(buffer))

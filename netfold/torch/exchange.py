@@ -86,9 +86,9 @@ def agree(wire: Wire, sent: Sent, place: str) -> list[list[int]]:
     rows = wire.gather_rows(first)
     most = int(rows[:, 1].max())
     if most > _ROOM:
-        rest = np.zeros(_COLUMNS * (most - _ROOM), np.int64)
-        rest[: max(0, row.size - first.size)] = row[first.size :]
-        rows = np.concatenate([rows, wire.gather_rows(rest)], axis=1)
+        remaining = np.zeros(_COLUMNS * (most - _ROOM), np.int64)
+        remaining[: max(0, row.size - first.size)] = row[first.size :]
+        rows = np.concatenate([rows, wire.gather_rows(remaining)], axis=1)
     is_failed = rows[:, 0] == _FAILED
     compared = np.concatenate([rows[:, :2], rows[:, 2::_COLUMNS]], axis=1)
     is_other = (compared != compared[0]).any(axis=1)
@@ -125,10 +125,10 @@ def _row(sent: Sent) -> NDArray[np.int64]:
         total = np.ascontiguousarray(sent.total)
         bits = int(total.view(np.uint32).sum(dtype=np.uint64))
         return np.array([_DECODED, 1, _digest(f"{total.size} {bits} {sent.is_update}"), 0], np.int64)
-    told = [_SENDS, len(sent)]
+    row = [_SENDS, len(sent)]
     for message in sent:
-        told += [_digest(repr(message.kind)), int(message.words.size)]
-    return np.array(told, np.int64)
+        row += [_digest(repr(message.kind)), int(message.words.size)]
+    return np.array(row, np.int64)
 
 
 def _digest(text: str) -> int:

@@ -513,8 +513,8 @@ def _at_end_of_backward(call: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
-def _rate_of(given: float | Callable[[int], float] | None) -> Callable[[int], float] | None:
-    return given if given is None or callable(given) else lambda step: given
+def _rate_of(rate: float | Callable[[int], float] | None) -> Callable[[int], float] | None:
+    return rate if rate is None or callable(rate) else lambda step: rate
 
 
 def _bucket_bytes(bucket: str | int) -> int:

@@ -54,7 +54,10 @@ CHANGES = (
     ("NaN is announced", ">«= _INFINITY_BITS→ _INFINITY_BITS + (1 << 22)»:"),
     ("rows share their hashes", "mix_plain(key, «row→0») for row"),
     ("lanes share a sign", "(np.uint32(bits) >> np.uint32(«lane→0»)) &"),
-    ("the median is one too low", "median = own[«own.shape[0] // 2→max(0, own.shape[0] // 2 - 1)»]"),
+    (
+        "the median is one too low",
+        "median = scratch[«scratch.shape[0] // 2→max(0, scratch.shape[0] // 2 - 1)»]",
+    ),
     (
         "signs come from the second bit",
         "(«murmur3(block, j) >> np.uint32(31)→(murmur3(block, j) >> np.uint32(30)) & np.uint32(1)»)",
@@ -159,7 +162,7 @@ CHANGES = (
     ),
     (
         "a merge writes into the target's buffer whatever the order",
-        "elif cells[own].state == SCRATCH« and schedule.merge != SIGN→»:",
+        "elif cells[own_cell].state == SCRATCH« and schedule.merge != SIGN→»:",
     ),
     (
         "a transfer is sent when the first is processed that it waits for",

@@ -307,9 +307,9 @@ def _with_one_in_each(live: NDArray[np.bool_], shown: WideIndex) -> WideIndex:
     return index
 
 
-def _are_alike(one: WideIndex, other: WideIndex) -> bool:
+def _are_alike(first: WideIndex, other: WideIndex) -> bool:
     """Whether the sizes of two indexes differ by chance only."""
-    extents = np.array([_extent(one), _extent(other)])
+    extents = np.array([_extent(first), _extent(other)])
     return bool((extents.max(axis=0) <= with_margin(extents.min(axis=0))).all())
 
 
@@ -439,7 +439,7 @@ def count(
         live_runs * sizes, np.arange(0, sizes.size, block_elements // BLOCK_ELEMENTS), dtype=np.int64
     )
     in_block = np.minimum(block_elements, elements - block_elements * np.arange(starts.size))
-    each = np.ones_like(members) if digits is None else digits
+    digits_per_member = np.ones_like(members) if digits is None else digits
     return UnionCounts(
         values=values,
         elements=elements,
@@ -448,9 +448,9 @@ def count(
         live_runs=int(np.count_nonzero(is_live)),
         live_elements=int(live.sum()),
         block_elements=block_elements,
-        dense_words=int(in_block @ each),
-        member_words=int(members @ each),
-        live_words=int(live @ each),
+        dense_words=int(in_block @ digits_per_member),
+        member_words=int(members @ digits_per_member),
+        live_words=int(live @ digits_per_member),
     )
 
 

@@ -144,9 +144,9 @@ def _sum_magnitudes(values: Gradient, row_elements: int, lanes: Norms, norms: No
                     lanes[i] += abs(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
-        rest = row_values[done:]
-        for i in range(rest.size):
-            total += abs(rest[i])
+        tail = row_values[done:]
+        for i in range(tail.size):
+            total += abs(tail[i])
         norms[row] = total
 
 
@@ -166,9 +166,9 @@ def _sum_squares(values: Gradient, row_elements: int, lanes: Norms, norms: Norms
                     lanes[i] += np.float64(part[i]) * np.float64(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
-        rest = row_values[done:]
-        for i in range(rest.size):
-            total += np.float64(rest[i]) * np.float64(rest[i])
+        tail = row_values[done:]
+        for i in range(tail.size):
+            total += np.float64(tail[i]) * np.float64(tail[i])
         norms[row] = total
 
 
@@ -199,10 +199,10 @@ def write_signs(values: Gradient, row_elements: int, rows: Rows, bits: Bits, pos
         body = row_values[head:]
         words = bits[position // 32 : position // 32 + body.size // 32]
         for w in range(words.size):
-            some = body[32 * w : 32 * w + 32]
+            word_values = body[32 * w : 32 * w + 32]
             word = 0
-            for j in range(some.size):
-                word |= int(some[j] < 0) << (31 - j)
+            for j in range(word_values.size):
+                word |= int(word_values[j] < 0) << (31 - j)
             words[w] = word
         position += 32 * words.size
         tail = body[32 * words.size :]
@@ -600,8 +600,8 @@ class Draws(NamedTuple):
 
     def key(self, rng_stream: int) -> int:
         """The key of a stream of draws."""
-        seed, *rest = self.place
-        return mix_plain(seed, rng_stream, *rest)
+        seed, *place = self.place
+        return mix_plain(seed, rng_stream, *place)
 
 
 class GatheredRows(Codec):

@@ -204,7 +204,7 @@ class _Upcoming:
         in_column = following // self.end == current % self._columns
         return np.where(in_column, following % self.end, self.end)
 
-    def check(self, current: Blocks, own: Blocks, chosen: Blocks) -> None:
+    def check(self, current: Blocks, own_blocks: Blocks, chosen: Blocks) -> None:
         """Reject next blocks that cannot be a minimum over workers, this one among them.
 
         Raises
@@ -212,13 +212,13 @@ class _Upcoming:
         DecodeError
             A block that this worker still has to send would be skipped, or a block is of another column.
         """
-        is_between = (current < chosen) & (chosen < own) & ((chosen - current) % self._columns == 0)
-        wrong = np.flatnonzero((chosen != own) & ~is_between)
+        is_between = (current < chosen) & (chosen < own_blocks) & ((chosen - current) % self._columns == 0)
+        wrong = np.flatnonzero((chosen != own_blocks) & ~is_between)
         if wrong.size:
             column = int(wrong[0])
             raise DecodeError(
                 f"the merged next block after block {current[column]} is {chosen[column]}: must be "
-                f"{own[column]}, which this worker sent, or one of that column between the two: "
+                f"{own_blocks[column]}, which this worker sent, or one of that column between the two: "
                 "a worker's number was lost or damaged on the way"
             )
 

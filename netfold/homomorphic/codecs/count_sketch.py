@@ -170,23 +170,23 @@ def write_medians(
     table: NDArray[np.float32],
     first_block: int,
     estimates: Gradient,
-    own: NDArray[np.float32],
+    scratch: NDArray[np.float32],
 ) -> None:
     """Write the medians of the elements from a block on.
 
-    `table` has `lanes` − 1 counters more than columns in each row: its first ones again. The scratch `own` is
+    `table` has `lanes` − 1 counters more than columns in each row: its first ones again. `scratch` is
     `(rows, any number of whole blocks)`: so much is written at a time, and stays in the cache.
     """
-    size = own.shape[1]
+    size = scratch.shape[1]
     for begin in range(0, estimates.size, size):
         part = estimates[begin : begin + size]
         block = first_block + begin // rows.lanes
-        for row in range(own.shape[0]):
-            _read_row(rows.keys[row], rows.columns, rows.lanes, table[row], block, own[row])
-        for turn in range(own.shape[0]):  # odd-even transposition: sorts all columns at once
-            for row in range(turn % 2, own.shape[0] - 1, 2):
-                _exchange(own[row], own[row + 1])
-        median = own[own.shape[0] // 2]
+        for row in range(scratch.shape[0]):
+            _read_row(rows.keys[row], rows.columns, rows.lanes, table[row], block, scratch[row])
+        for turn in range(scratch.shape[0]):  # odd-even transposition: sorts all columns at once
+            for row in range(turn % 2, scratch.shape[0] - 1, 2):
+                _exchange(scratch[row], scratch[row + 1])
+        median = scratch[scratch.shape[0] // 2]
         for i in range(part.size):
             part[i] = median[i]
 

@@ -153,18 +153,18 @@ def _exchange_published(
     tail = full_support(gradient.size)
     tail[:head] = 0
     table = _PublishedTable(numbers, members, agreed, rows=math.ceil(blocks / options.ratio))
-    rest = word_layout(members_of(tail, numbers.block_elements), agreed)
+    tail_layout = word_layout(members_of(tail, numbers.block_elements), agreed)
     messages = []
     if table.graph.size:
         messages.append(table.message(gradient))
-    if rest.offsets[-1]:
-        messages.append(members_message(gradient, rest, numbers, "tail"))
+    if tail_layout.offsets[-1]:
+        messages.append(members_message(gradient, tail_layout, numbers, "tail"))
     answers = iter((yield tuple(messages)) if messages else ())
     decoded = np.zeros(gradient.size, np.float32)
     if table.graph.size:
         table.decode(next(answers), decoded, round)
-    if rest.offsets[-1]:
-        decode(rest, next(answers).words, decoded, clear=False)
+    if tail_layout.offsets[-1]:
+        decode(tail_layout, next(answers).words, decoded, clear=False)
     return decoded
 
 

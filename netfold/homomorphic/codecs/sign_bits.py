@@ -30,10 +30,10 @@ def words_of(elements: int) -> int:
 def pack_signs(values: Gradient, words: Bits) -> None:
     """Write the signs of values."""
     for w in range(words.size):
-        some = values[32 * w : 32 * w + 32]
+        word_values = values[32 * w : 32 * w + 32]
         word = np.uint32(0)
-        for j in range(some.size):
-            word |= np.uint32(some[j] >= np.float32(0)) << np.uint32(j)
+        for j in range(word_values.size):
+            word |= np.uint32(word_values[j] >= np.float32(0)) << np.uint32(j)
         words[w] = word
 
 
@@ -94,10 +94,10 @@ def pack_owed(gradient: Gradient, residual: Gradient, words: Bits) -> None:
 def unpack_signs(words: Bits, magnitude: np.float32, values: Gradient) -> None:
     """Write ±magnitude for each bit."""
     for w in range(words.size):
-        some = values[32 * w : 32 * w + 32]
+        word_values = values[32 * w : 32 * w + 32]
         word = words[w]
-        for j in range(some.size):
-            some[j] = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
+        for j in range(word_values.size):
+            word_values[j] = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
 
 
 @kernel

@@ -120,12 +120,12 @@ OUTPUTS_MAX = 1000
 """The most outputs of a forward pass that are looked at."""
 
 
-def row_of(one: Reduced) -> TensorRow:
+def row_of(reduced: Reduced) -> TensorRow:
     """How a parameter's gradients are kept."""
-    parameter = one.parameter
-    has_rows = one.is_sparse and parameter.dim() > 1
+    parameter = reduced.parameter
+    has_rows = reduced.is_sparse and parameter.dim() > 1
     return TensorRow.model_construct(
-        name=one.name,
+        name=reduced.name,
         shape=list(parameter.shape) or [1],
         dtype=str(parameter.dtype).removeprefix("torch."),
         layout="rows" if has_rows else "dense",
@@ -148,18 +148,18 @@ def require_floats(reduced: list[Reduced]) -> None:
             raise DataError(f"{tensor.name}: has no elements", "freeze it, with requires_grad_(False)")
 
 
-def tensors_in(found: Any, most: int = OUTPUTS_MAX) -> list[Any]:
+def tensors_in(outputs: Any, most: int = OUTPUTS_MAX) -> list[Any]:
     """The tensors in what a forward pass returned."""
     import torch
     from torch.utils import _pytree as pytree
 
-    if isinstance(found, torch.Tensor):
-        return [found]
-    if hasattr(found, "__dataclass_fields__"):
-        found = dict(vars(found))
-    if isinstance(found, dict):  # also those of subclasses, which pytree takes for leaves
-        found = list(found.values())
-    leaves = pytree.tree_leaves(found)
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    if hasattr(outputs, "__dataclass_fields__"):
+        outputs = dict(vars(outputs))
+    if isinstance(outputs, dict):  # also those of subclasses, which pytree takes for leaves
+        outputs = list(outputs.values())
+    leaves = pytree.tree_leaves(outputs)
     return [leaf for leaf in leaves[:most] if isinstance(leaf, torch.Tensor)]
 
 
@@ -473,25 +473,27 @@ class Recorder:
             record |= {"file": name, "bytes": size_bytes, "sha256": sha256}
         self._steps.append(record)
 
-    def _in_order(self, one: Mapping[str, Any], buckets: list[list[int]], order: list[int]) -> dict[str, Any]:
+    def _in_order(
+        self, record: Mapping[str, Any], buckets: list[list[int]], order: list[int]
+    ) -> dict[str, Any]:
         """A step with its times in the order of trace.json; without a file, its gradients were not finite."""
-        if "file" not in one:
-            return {"step": one["step"], "times": None}
-        start_ns = one["backward_start_ns"]
-        end_ns = max([start_ns, *one["ready_ns"].values()])
-        kept = set(one["kept"])
-        ready = {index: one["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
-        times = {key: one[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
+        if "file" not in record:
+            return {"step": record["step"], "times": None}
+        start_ns = record["backward_start_ns"]
+        end_ns = max([start_ns, *record["ready_ns"].values()])
+        kept = set(record["kept"])
+        ready = {index: record["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
+        times = {key: record[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
         times |= {
             "backward_start_ns": start_ns,
             "backward_end_ns": end_ns,
-            "synced_ns": max(end_ns, one["synced_ns"]),
+            "synced_ns": max(end_ns, record["synced_ns"]),
             "ready_ns": [ready[index] if index in kept else None for index in order],
             "bucket_ready_ns": [max(ready[index] for index in bucket) for bucket in buckets],
-            "recording_ns": one["recording_ns"],
-            "micro_batches": one["micro_batches"],
+            "recording_ns": record["recording_ns"],
+            "micro_batches": record["micro_batches"],
         }
-        return {"step": one["step"], "times": times}
+        return {"step": record["step"], "times": times}
 
 
 # `netfold.capture`: records a training loop from inside a script.
@@ -550,11 +552,11 @@ def begin(model: Any, settings: CaptureSettings) -> Recorder:
     return Recorder(model, settings, parts, _facts(model))
 
 
-def _run_of_all(model: Any, given: str) -> str:
+def _run_of_all(model: Any, run_name: str) -> str:
     """A name of this recording that all ranks agree on: that of rank 0."""
     import torch.distributed as dist
 
-    names = [given or uuid.uuid4().hex[:12]]
+    names = [run_name or uuid.uuid4().hex[:12]]
     group = model.process_group
     dist.broadcast_object_list(names, src=dist.get_global_rank(group, 0), group=group)
     return str(names[0])

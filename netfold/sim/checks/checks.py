@@ -422,8 +422,10 @@ def merges_are_right(journal: Journal) -> Finding:
     findings = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
     if not findings:
         return Finding(True, "no words were added as floats")
-    said = [finding for finding in findings if not finding.passed] or findings
-    return Finding(all(finding.passed for finding in findings), "; ".join(finding.detail for finding in said))
+    worst_findings = [finding for finding in findings if not finding.passed] or findings
+    return Finding(
+        all(finding.passed for finding in findings), "; ".join(finding.detail for finding in worst_findings)
+    )
 
 
 def _floats_are_right(journal: Journal) -> Finding | None:

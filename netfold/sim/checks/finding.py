@@ -456,8 +456,8 @@ def slices(size: int, lanes: int = 1, merged_words: int = 1) -> Iterator[Slice]:
         yield Slice(first, min(first + PART_ELEMENTS, size), lanes, merged_words)
 
 
-def holds(holders: Holders, own: Slice, rank: int) -> NDArray[np.bool_]:
+def holds(holders: Holders, elements: Slice, rank: int) -> NDArray[np.bool_]:
     """Whether a result holds a worker, for every lane."""
-    units = np.arange(own.first, own.last) // holders.unit_words
+    units = np.arange(elements.first, elements.last) // holders.unit_words
     held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
-    return np.repeat(held, own.lanes)
+    return np.repeat(held, elements.lanes)

@@ -347,10 +347,10 @@ class SignCheck:
             bias = worst(known.sums, _share(known.number), is_over_rounds=True)
             self._note_unfair(bias, place, known.rounds, size)
 
-    def _note_unfair(self, found: Unfair | None, place: MessageOfRound, messages: int, size: int) -> None:
-        if found is not None and self.first_unfair is None:
-            first, end = (size * (found.stretch + more) // found.stretches for more in (0, 1))
-            self.first_unfair = UnfairSigns(place, messages, (first, end - 1), found)
+    def _note_unfair(self, unfair: Unfair | None, place: MessageOfRound, messages: int, size: int) -> None:
+        if unfair is not None and self.first_unfair is None:
+            first, end = (size * (unfair.stretch + more) // unfair.stretches for more in (0, 1))
+            self.first_unfair = UnfairSigns(place, messages, (first, end - 1), unfair)
 
 
 def _share(number: int) -> float:

@@ -219,8 +219,8 @@ def resolve_as(
         collective=collective,
     )
     ways = [way.there for way in routed.paths.values()]
-    told = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
-    return Resolved(plan, job.codec.carried_by(carrier_of(routed, frame, job.device)), warnings=told)
+    warnings = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
+    return Resolved(plan, job.codec.carried_by(carrier_of(routed, frame, job.device)), warnings=warnings)
 
 
 def _tables_bytes(collective: HostCollective, job: JobContext) -> int:

@@ -245,9 +245,9 @@ def _expand(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
     return np.repeat(numbers, counts), np.repeat(schedule.first[numbers], counts) + within
 
 
-def _renumber(numbers: Ints, own: Ints) -> Ints:
+def _renumber(numbers: Ints, new_numbers: Ints) -> Ints:
     """Transfers of a part by their numbers in the whole; NONE stays."""
-    transfers: Ints = np.where(own == NONE, NONE, np.append(numbers, NONE)[own])
+    transfers: Ints = np.where(new_numbers == NONE, NONE, np.append(numbers, NONE)[new_numbers])
     return transfers
 
 
@@ -265,8 +265,10 @@ def _add(block: ScheduleBuilder, part: _Inner, who: Ints, across: int, *, merges
         follows=_renumber(numbers, schedule.follows[chosen].astype(np.int64)),
     )
     waiting = np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))
-    both = (schedule.merges[waiting] == merges) & (schedule.merges[schedule.waits_for] == merges)
-    block.wait(numbers[waiting[both]], numbers[schedule.waits_for[both]])
+    is_merge_after_merge = (schedule.merges[waiting] == merges) & (
+        schedule.merges[schedule.waits_for] == merges
+    )
+    block.wait(numbers[waiting[is_merge_after_merge]], numbers[schedule.waits_for[is_merge_after_merge]])
     return numbers
 
 
@@ -300,9 +302,9 @@ def _across(block: ScheduleBuilder, outer: Schedule, owners: Ints, merged: Ints)
 
 def _finals(schedule: Schedule, worker: int) -> Ints:
     """The transfers after all of which a worker's cells are final."""
-    mine = np.flatnonzero(schedule.target == worker)
-    final = mine[~schedule.merges[mine]]
-    merging = mine[schedule.merges[mine]]
+    arriving = np.flatnonzero(schedule.target == worker)
+    final = arriving[~schedule.merges[arriving]]
+    merging = arriving[schedule.merges[arriving]]
     return np.concatenate([merging[-1:], final])  # merges follow one another
 
 

@@ -131,8 +131,8 @@ def half(cut: Cut, *, merges: bool) -> Cut:
     )
     waiting = numbers[np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))]
     awaited = numbers[schedule.waits_for]
-    both = (waiting != NONE) & (awaited != NONE)
-    builder.wait(waiting[both], awaited[both])
+    has_both = (waiting != NONE) & (awaited != NONE)
+    builder.wait(waiting[has_both], awaited[has_both])
     return Cut(builder.schedule(), cut.cuts)
 
 
@@ -311,14 +311,14 @@ def estimate_switched(
     A link that is the busiest of several groups or lanes is busy for all of them.
     """
     phases = [estimate_of(outline, network, nodes, words, seed) for outline in shape.phases(words)]
-    many: list[list[Estimate]] = []
+    estimates: list[list[Estimate]] = []
     if not shape.inner_spec.is_between_hosts:
         inner_best = partial(_part_best, shape.inner_spec, shape.section.inner, network, seed=seed)
         groups = [[nodes[worker] for worker in group] for group in shape.groups if len(group) > 1]
-        many.append([inner_best(nodes=group, words=words) for group in groups])
+        estimates.append([inner_best(nodes=group, words=words) for group in groups])
     if not shape.outer_spec.is_between_hosts and len(shape.groups) > 1:
         outer_best = partial(_part_best, shape.outer_spec, shape.section.outer, network, seed=seed)
-        many.append(
+        estimates.append(
             [
                 outer_best(
                     nodes=[nodes[worker] for worker in lane.members], words=math.ceil(lane.share * words)
@@ -326,7 +326,7 @@ def estimate_switched(
                 for lane in shape.lanes
             ]
         )
-    phases += [_together(bests) for bests in many if bests]
+    phases += [_together(bests) for bests in estimates if bests]
     if not phases:
         return Estimate(0.0, "", 0.0, 0.0)
     slowest = max(phases, key=lambda phase: phase.busy_s)

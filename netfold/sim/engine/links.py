@@ -428,19 +428,19 @@ def next_link(world: World, node: int, row: int) -> int:
     `topologies.network.path`, which says the same of a flow without a run.
     """
     packet = world.packets[row]
-    here, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
-    if goal.home == here.home:  # the target is a host of this switch
+    position, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
+    if goal.home == position.home:  # the target is a host of this switch
         return int(goal.link)
-    port = int(world.choice[natural(here.home), natural(goal.home)])
-    if port >= here.degree:
-        if here.degree < 0:  # a host's card
-            return int(-1 - here.degree if packet.target == here.first_set else here.link)
-        number = natural(here.first_set + port - here.degree)
+    port = int(world.choice[natural(position.home), natural(goal.home)])
+    if port >= position.degree:
+        if position.degree < 0:  # a host's card
+            return int(-1 - position.degree if packet.target == position.first_set else position.link)
+        number = natural(position.first_set + port - position.degree)
         first, ways = world.sets[number, 0], world.sets[number, 1]
         if ways < 0 and packet.link >= world.clock[0].hosts_count:  # it does not come from this server's host
             ways = -ways
         port = int(world.ports[natural(first + int(way_of(packet.route, node, ways)))])
-    return int(here.link + port)
+    return int(position.link + port)
 
 
 @kernel
@@ -482,10 +482,13 @@ def steer(at: int, row: int, source: int) -> None:
 @inlined
 def detour(world: World, source: int, target: int, route: int) -> int:
     """The switch through which a flow goes, counted from the first switch; −1: none."""
-    here, target_home = natural(world.nodes[natural(source)].home), natural(world.nodes[natural(target)].home)
+    source_home, target_home = (
+        natural(world.nodes[natural(source)].home),
+        natural(world.nodes[natural(target)].home),
+    )
     count = world.clock[0].groups_count
-    first = min(world.groups[here], world.groups[target_home])
-    second = max(world.groups[here], world.groups[target_home])
+    first = min(world.groups[source_home], world.groups[target_home])
+    second = max(world.groups[source_home], world.groups[target_home])
     if first == second or count < 3:
         return -1
     draw = mix(rng_streams.VALIANT, source, target, route)
@@ -496,7 +499,7 @@ def detour(world: World, source: int, target: int, route: int) -> int:
         group += 1
     if world.entries_of_groups.size == 0:
         return int(group)
-    row = natural(here * count + group)
+    row = natural(source_home * count + group)
     begin, end = world.first_entry[row], world.first_entry[row + 1]
     number = np.int64((draw >> np.uint64(32)) % np.uint64(end - begin))
     return int(world.entries_of_groups[natural(begin + number)])

@@ -509,9 +509,9 @@ def choose_busiest(seen: LookBuffers) -> None:
         links[position] = index
         links_busy_ps[position] = busy_ps
         listed_count = last + 1
-    for rest in range(links.size - listed_count):
-        links[listed_count + rest] = -1
-        links_busy_ps[listed_count + rest] = 0
+    for number in range(links.size - listed_count):
+        links[listed_count + number] = -1
+        links_busy_ps[listed_count + number] = 0
 
 
 @inlined

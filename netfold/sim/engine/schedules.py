@@ -155,32 +155,32 @@ def move(cells: Any, source: int, target: int) -> None:
 
 
 @inlined
-def merge_cell(world: World, row: int, arriving: int, own: int, key: np.uint64) -> None:
+def merge_cell(world: World, row: int, arriving: int, own_cell: int, key: np.uint64) -> None:
     """Merge the words of two cells; the second then holds them."""
     schedule = world.schedules[row]
     cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
     lift_cell(world, row, arriving)
-    address, other, count = cells[arriving].address, cells[own].address, cells[arriving].words
-    threshold = survival(cells[arriving].workers, cells[own].workers)
-    cells[own].workers += cells[arriving].workers
+    address, other, count = cells[arriving].address, cells[own_cell].address, cells[arriving].words
+    threshold = survival(cells[arriving].workers, cells[own_cell].workers)
+    cells[own_cell].workers += cells[arriving].workers
     if cells[arriving].state == SCRATCH:
-        lift_cell(world, row, own)
-        merge_words(world, row, address, cells[own].address, count, threshold, key)
-        if cells[own].state == SCRATCH:
-            free_buffer(world, row, cells[own].address)
-        cells[own].address = address
-    elif cells[own].state == SCRATCH and schedule.merge != SIGN:
+        lift_cell(world, row, own_cell)
+        merge_words(world, row, address, cells[own_cell].address, count, threshold, key)
+        if cells[own_cell].state == SCRATCH:
+            free_buffer(world, row, cells[own_cell].address)
+        cells[own_cell].address = address
+    elif cells[own_cell].state == SCRATCH and schedule.merge != SIGN:
         merge_words(world, row, other, address, count, threshold, key)
     else:
         buffer = take_buffer(world, row)
         copy_words(words_at(buffer, count), words_at(address, count))
         merge_words(world, row, buffer, other, count, threshold, key)
-        if cells[own].state == SCRATCH:
+        if cells[own_cell].state == SCRATCH:
             free_buffer(world, row, other)
-        cells[own].address = buffer
-    cells[own].words = count
-    cells[own].state = SCRATCH
-    cells[own].is_lifted = cells[arriving].is_lifted
+        cells[own_cell].address = buffer
+    cells[own_cell].words = count
+    cells[own_cell].state = SCRATCH
+    cells[own_cell].is_lifted = cells[arriving].is_lifted
 
 
 @inlined

@@ -245,13 +245,13 @@ def send_to_point(at: int, index: int, node: int, row: int, rng_stream: int) -> 
     """Send a copy of a partial to the parent (PARTIAL) or of a result to a child that is a point."""
     world = world_at(at)
     packet = world.packets[index]
-    here = world.points[packet.point]
-    lower = here if rng_stream == rng_streams.PARTIAL else world.points[row]
+    sender = world.points[packet.point]
+    lower = sender if rng_stream == rng_streams.PARTIAL else world.points[row]
     copy = copy_content(world, index)
     result = world.packets[copy]
     if rng_stream == rng_streams.PARTIAL:
         result.kind = DATA
-        result.child = here.child
+        result.child = sender.child
     else:
         result.kind = RESULT
         result.receiver = TO_POINT

@@ -119,13 +119,13 @@ def _grow(
         shared = _shared(group)
         able = [hops for hops in range(shared) if can_split(group[0].nodes[hops])]
         if not able:  # all go on as copies, and may meet a switch that can where some have left
-            rest = [way._replace(nodes=way.nodes[shared:]) for way in group]
-            direct += _grow(splits, point, parent, rest, routes=routes, can_split=can_split)
+            remaining_ways = [way._replace(nodes=way.nodes[shared:]) for way in group]
+            direct += _grow(splits, point, parent, remaining_ways, routes=routes, can_split=can_split)
             continue
         number, hops = len(splits), able[-1]
         splits.append(Split(group[0].nodes[hops], point, parent, (), routes[group[0].child]))
-        rest = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
-        kept = _grow(splits, point, number, rest, routes=routes, can_split=can_split)
+        remaining_ways = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
+        kept = _grow(splits, point, number, remaining_ways, routes=routes, can_split=can_split)
         splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(kept)))
     return direct
 

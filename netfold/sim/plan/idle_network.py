@@ -102,8 +102,8 @@ def job_traffic(network: Network, *trees: Job) -> Traffic:
     """
     traffics = [_tree_traffic(network, tree) for tree in trees]
     load: Counter[int] = Counter()
-    for each in traffics:
-        load.update(each.load)
+    for traffic in traffics:
+        load.update(traffic.load)
     return Traffic(tuple(way for each in traffics for way in each.paths), load)
 
 
@@ -349,7 +349,7 @@ def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[
         for tiers, links in _by_tiers(network, way).items():
             flows[tiers].append(way)
             used[tiers] |= links
-    told = []
+    warnings = []
     for tiers, crowd in sorted(flows.items()):
         count = len(used[tiers])
         if 2 * count >= min(len(crowd), _links_between(network, tiers)):
@@ -359,12 +359,12 @@ def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[
         equal = [_by_tiers(network, equal_shares(network, *ends))[tiers] for ends in racks]
         links_count = len(used[tiers].union(*equal))
         if 2 * count < min(len(crowd), links_count):
-            told.append(
+            warnings.append(
                 f"hashes put {len(crowd)} flows on {count} of the {links_count} links from tier {tiers[0]} "
                 f"to tier {tiers[1]} that their shortest paths have: other seeds spread them better; compare "
                 "several, or use routing: spray"
             )
-    return tuple(told)
+    return tuple(warnings)
 
 
 def _by_tiers(network: Network, links: Iterable[int]) -> defaultdict[Tiers, set[int]]:

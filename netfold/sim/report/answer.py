@@ -236,16 +236,16 @@ class Group:
         plain = [candidate for candidate in self.ranked if candidate.get("is_uncompressed")]
         return next(reversed(plain or self.ranked), None)
 
-    def value(self, one: Entry) -> float | None:
-        return one["metrics"].get(self.by) if kind(one["verdict"]) in GOOD else None
+    def value(self, entry: Entry) -> float | None:
+        return entry["metrics"].get(self.by) if kind(entry["verdict"]) in GOOD else None
 
-    def times(self, one: Entry) -> float | None:
+    def times(self, entry: Entry) -> float | None:
         # How many times as fast as the baseline.
-        return words.ratio(self.value(self.baseline), self.value(one)) if self.baseline else None
+        return words.ratio(self.value(self.baseline), self.value(entry)) if self.baseline else None
 
-    def rank(self, one: Entry) -> int | None:
+    def rank(self, entry: Entry) -> int | None:
         """From 1; variants whose times are shown alike share it."""
-        value = self.value(one)
+        value = self.value(entry)
         return None if value is None else rank(value, [self.value(other) for other in self.ranked])
 
 
@@ -270,15 +270,15 @@ def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group
     return sorted(groups, key=lambda group: group.label)
 
 
-def _traits(one: Entry) -> dict[str, str]:
+def _traits(entry: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
-    workload = one.get("setup", {}).get("workload", {})
+    workload = entry.get("setup", {}).get("workload", {})
     settings = {key: format_value(value) for key, value in workload.items() if key not in CHOICES}
-    return {"job": one["name"].partition("/")[2], **settings}
+    return {"job": entry["name"].partition("/")[2], **settings}
 
 
-def _key(one: Entry) -> Hashable:
-    return tuple(sorted(_traits(one).items()))
+def _key(entry: Entry) -> Hashable:
+    return tuple(sorted(_traits(entry).items()))
 
 
 def _labels(firsts: Sequence[Entry]) -> list[str]:
@@ -410,10 +410,10 @@ def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool,
     return key
 
 
-def _cut(one: Entry) -> tuple[float | None, str]:
+def _cut(entry: Entry) -> tuple[float | None, str]:
     """How a variant's gradient is cut: the number of its buckets, and the rule of fusion."""
-    fusion = one.get("setup", {}).get("workload", {}).get("fusion")
-    return one["metrics"].get("buckets"), str(fusion)
+    fusion = entry.get("setup", {}).get("workload", {}).get("fusion")
+    return entry["metrics"].get("buckets"), str(fusion)
 
 
 # The baseline of a comparison, and what makes runs less comparable with it.
@@ -445,7 +445,7 @@ class Baseline:
         return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
 
 
-def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
+def baseline_of(folder: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
     """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
 
     Of a single run it is the baseline of each group, by default.
@@ -456,22 +456,22 @@ def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
         There is no such folder, number or variant.
     """
     only = Baseline(loaded[0], is_only=len(loaded) == 1)
-    if given is None:
+    if folder is None:
         return only
-    text = str(given)
-    if not given.exists():
+    text = str(folder)
+    if not folder.exists():
         for run in loaded:
             if text in _variants(run):
                 return Baseline(run, text)
         if text.isdecimal():
             return replace(only, run=_run_numbered(text, loaded))
-    if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
+    if not folder.exists() and folder.name == text and text not in ("latest", "latest.txt"):
         names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
         raise DataError(
             f"--baseline {text}: there is no run folder and no variant of this name",
             names_hint(text, names, "variants"),
         )
-    run = load(given)
+    run = load(folder)
     return only if run.path == loaded[0].path else Baseline(run)
 
 
@@ -513,13 +513,13 @@ def require_comparable(runs: Sequence[RunFolder], base: RunFolder) -> None:
 
 def notes_on(run: RunFolder, base: Baseline) -> list[str]:
     """Differences from the baseline's circumstances, and reasons not to rely on the results."""
-    mine, theirs = _circumstances(run), _circumstances(base.run)
+    run_circumstances, base_circumstances = _circumstances(run), _circumstances(base.run)
     notes = [
-        f"{name_of(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
-        for what in mine
-        if mine[what] != theirs[what]
+        f"{name_of(run)}: {what} {run_circumstances[what]}, the baseline has {base_circumstances[what]}"
+        for what in run_circumstances
+        if run_circumstances[what] != base_circumstances[what]
     ]
-    if mine["scenario"] != theirs["scenario"]:
+    if run_circumstances["scenario"] != base_circumstances["scenario"]:
         notes = [
             f"{name_of(run)}: another scenario; variants that the baseline lacks are compared with its own "
             "baseline, if that has an equal workload"
@@ -544,13 +544,14 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
 
 def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
     """One note for every named file whose content differs in the baseline."""
-    mine, theirs = (
+    run_inputs, base_inputs = (
         {file["path"]: file["sha256"] for file in both.summary.get("inputs", ())} for both in (run, base)
     )
     return [
-        f"{name_of(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
-        for path in mine
-        if mine[path] != theirs.get(path, mine[path])
+        f"{name_of(run)}: {path} with sha256 {run_inputs[path][:12]}, "
+        f"the baseline has {base_inputs[path][:12]}"
+        for path in run_inputs
+        if run_inputs[path] != base_inputs.get(path, run_inputs[path])
     ]
 
 
@@ -566,11 +567,11 @@ def _list_unmatched(run: RunFolder, base: RunFolder) -> list[str]:
 
 def _other_workers(run: RunFolder, base: Baseline) -> list[str]:
     """One note on all variants that have other workers than the baseline's of the same name."""
-    theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
+    base_workers = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
     differing = [
-        f"'{name}' has {mine}, '{name}' of the baseline {theirs[name]}"
+        f"'{name}' has {workers}, '{name}' of the baseline {base_workers[name]}"
         for entry in run.summary["variants"]
-        if (mine := entry["metrics"]["workers"]) != theirs.get(name := entry["name"], mine)
+        if (workers := entry["metrics"]["workers"]) != base_workers.get(name := entry["name"], workers)
     ]
     return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
 

@@ -317,7 +317,7 @@ class Comparison(VerbResult):
     def _legend(self) -> list[str]:
         several = len(self.runs) > 1
         runs = [f"{number}  {name}{self._mark(name)}" for number, name in enumerate(self.runs, start=1)]
-        told = [
+        explanations = [
             f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''}: {text}"
             for row in self.rows
             if (text := sentence(row.parts))
@@ -333,7 +333,7 @@ class Comparison(VerbResult):
             _LEGEND,
             *(by if self.sort == AS_GIVEN else ()),
             *runs,
-            *told,
+            *explanations,
             *coming,
             *(f"note: {note}" for note in self.notes),
         ]

@@ -154,17 +154,17 @@ def learning(run: RunFolder) -> Figure | None:
     return figure
 
 
-def _rows(run: RunFolder, found: pl.DataFrame) -> list[_Row]:
+def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:
     """Rows of the figure: of each task its loss, and its score if it was tested."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for entry in run.summary["variants"]:
-        points = found.filter(variant=entry["name"])
+        points = steps.filter(variant=entry["name"])
         if not points.is_empty():
             job = entry["name"].partition("/")[2]
             tasks.setdefault((job, _task(entry)), []).append(entry["name"])
     rows: list[_Row] = []
     for (job, task), labels in list(tasks.items())[:TASKS_MAX]:
-        points = found.filter(pl.col("variant").is_in(labels))
+        points = steps.filter(pl.col("variant").is_in(labels))
         is_only = [task_name for _, task_name in tasks].count(task) == 1
         name = task if task and is_only else ", ".join(part for part in (job, task) if part)
         which = f"{name}: " if len(tasks) > 1 else ""
@@ -216,8 +216,8 @@ def _points(row: _Row, axis: _Axis, label: str) -> _Line:
     return points[axis.before], points["loss"].rolling_mean(smoothed, min_samples=1)
 
 
-def _smoothed_steps(own: pl.DataFrame) -> int:
-    return max(1, own["step"].n_unique() // _SMOOTHED_SHARE)
+def _smoothed_steps(steps: pl.DataFrame) -> int:
+    return max(1, steps["step"].n_unique() // _SMOOTHED_SHARE)
 
 
 def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
@@ -762,9 +762,9 @@ def bytes_sent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
             size = size_bytes / metrics["steps"] / factor
             legend[label] = axes.barh(row, size, left=left, height=0.62, color=labels[label])
             left += size
-        rest = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
+        other_bytes = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
         hatched = axes.barh(
-            row, rest, left=left, height=0.62, color="white", edgecolor=style.MIDDLE_GREY, hatch="////"
+            row, other_bytes, left=left, height=0.62, color="white", edgecolor=style.MIDDLE_GREY, hatch="////"
         )
         compression = words.times(metrics["compression_ratio"])
         style.beside(

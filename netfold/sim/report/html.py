@@ -51,9 +51,9 @@ def write_pages(folder: Path, drawn: Mapping[str, bytes], report: str) -> Path:
     return page
 
 
-def _other(path: Path, found: str, wanted: str) -> DataError:
+def _other(path: Path, content: str, wanted: str) -> DataError:
     return DataError(
-        f"{path}: is {found}, {wanted} is to be written there", "remove it, and repeat the command"
+        f"{path}: is {content}, {wanted} is to be written there", "remove it, and repeat the command"
     )
 
 

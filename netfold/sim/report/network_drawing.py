@@ -357,14 +357,14 @@ class _Classes:
         axes.set_xlim(min(xs) - 2.0, max(xs) + 2.0)
         axes.set_ylim(-0.3, self._rows - 0.7)
 
-    def _lines(self, one: Class, links: list[str], is_able: bool) -> list[str]:
+    def _lines(self, node_class: Class, links: list[str], is_able: bool) -> list[str]:
         """Lines in a box: "32 × leaf", the hosts on each, the links within the class, profiles."""
-        data = self._classes.nodes[one]
-        count, profiles, each = len(data["members"]), ", ".join(data["profiles"]), data["hosts"]
-        lines = [f"{count} × {one.name}" if profiles else f"{count} hosts"]
-        if any(each):
-            few = " to ".join(map(str, dict.fromkeys((each[0], each[-1]))))
-            lines.append(f"{few} host{'s' if each != [1] else ''} on each")
+        data = self._classes.nodes[node_class]
+        count, profiles, hosts_each = len(data["members"]), ", ".join(data["profiles"]), data["hosts"]
+        lines = [f"{count} × {node_class.name}" if profiles else f"{count} hosts"]
+        if any(hosts_each):
+            few = " to ".join(map(str, dict.fromkeys((hosts_each[0], hosts_each[-1]))))
+            lines.append(f"{few} host{'s' if hosts_each != [1] else ''} on each")
         return [*lines, *links, *([f"{profiles}{': can aggregate' if is_able else ''}"] if profiles else [])]
 
 

@@ -80,11 +80,11 @@ def format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def off_by(predicted: float | None, found: float | None) -> str:
+def off_by(predicted: float | None, measured: float | None) -> str:
     """What a prediction lacks, as a share of what was found: "+1.20 %"."""
-    if predicted is None or not found:
+    if predicted is None or not measured:
         return NOTHING
-    share = 100 * (found - predicted) / found
+    share = 100 * (measured - predicted) / measured
     return f"{share:+.2f} %"
 
 
@@ -267,33 +267,32 @@ def lines(overviews: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_line(overview) for overview in overviews]
 
 
-def _line(one: Mapping[str, Any]) -> str:
+def _line(overview: Mapping[str, Any]) -> str:
     parts = [
-        f"jobs of {one['variant']}: {one['finished']} of {one['jobs']} done"
-        + ("" if one["makespan_us"] is None else f" in {time(one['makespan_us'])}"),
-        _spread("completion", one["completion_time_us"], time),
-        f"{one['waited']} waited, {_spread('waiting', one['waiting_us'], time)}",
-        _spread("slowdown", one["slowdown"], times),
-        fairness(one),
+        f"jobs of {overview['variant']}: {overview['finished']} of {overview['jobs']} done"
+        + ("" if overview["makespan_us"] is None else f" in {time(overview['makespan_us'])}"),
+        _spread("completion", overview["completion_time_us"], time),
+        f"{overview['waited']} waited, {_spread('waiting', overview['waiting_us'], time)}",
+        _spread("slowdown", overview["slowdown"], times),
+        fairness(overview),
     ]
-    if one["fallbacks"]:
-        parts.append(f"{one['fallbacks']} with their fallback")
+    if overview["fallbacks"]:
+        parts.append(f"{overview['fallbacks']} with their fallback")
     return "; ".join(parts)
 
 
-def fairness(one: Mapping[str, Any]) -> str:
+def fairness(overview: Mapping[str, Any]) -> str:
     """Jain's index, and of how many jobs."""
-    if one["fairness"] is None:
+    if overview["fairness"] is None:
         return "fairness: no two jobs overlap"
-    return f"fairness {one['fairness']:.3f} over {one['overlapping']} that overlap"
+    return f"fairness {overview['fairness']:.3f} over {overview['overlapping']} that overlap"
 
 
-def _spread(name: str, found: Mapping[str, float] | None, shown: Any) -> str:
-    if found is None:
-        return f"{name} unknown"
-    return (
-        f"{name} {shown(found['mean'])} on average, p95 {shown(found['p95'])}, at most {shown(found['max'])}"
-    )
+def _spread(title: str, spread: Mapping[str, float] | None, text_of: Any) -> str:
+    if spread is None:
+        return f"{title} unknown"
+    mean, p95, largest = (text_of(spread[name]) for name in ("mean", "p95", "max"))
+    return f"{title} {mean} on average, p95 {p95}, at most {largest}"
 
 
 # A run's settings for the report: shared ones once, and per variant those that differ.

@@ -104,15 +104,15 @@ def _own_records(records: Records, name: str, variant: str) -> Records:
     )
 
 
-def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str, Any]:
-    checks = own.checks
+def _summarize_variant(name: str, fact: VariantFacts, records: Records) -> dict[str, Any]:
+    checks = records.checks
     is_unfinished = any(check.name == "finishes" and check.verdict != "pass" for check in checks)
-    if not is_unfinished and not (own.steps and own.rounds):
+    if not is_unfinished and not (records.steps and records.rounds):
         raise InvariantError(
-            f"variant '{name}' has {len(own.steps)} step and {len(own.rounds)} round records, "
+            f"variant '{name}' has {len(records.steps)} step and {len(records.rounds)} round records, "
             "it needs some of both"
         )
-    metrics = metrics_of(Measured(fact, own.steps, own.rounds, own.phases, own.links))
+    metrics = metrics_of(Measured(fact, records.steps, records.rounds, records.phases, records.links))
     entry: dict[str, Any] = {
         "name": name,
         "verdict": of_checks((check.verdict for check in checks), metrics["approximate_entries"]),

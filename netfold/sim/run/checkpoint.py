@@ -77,8 +77,8 @@ def is_record(kind: type) -> bool:
     )
 
 
-def _is_known(module: str, name: str, found: object) -> bool:
-    return (module, name) in _CONTAINERS or (isinstance(found, type) and is_record(found))
+def _is_known(module: str, name: str, member: object) -> bool:
+    return (module, name) in _CONTAINERS or (isinstance(member, type) and is_record(member))
 
 
 class _Writer(pickle.Pickler):

@@ -107,11 +107,11 @@ class WarmUps:
         )
 
     def _costs(
-        self, variant: VariantPlan, job: JobPlan, given: Stages | None, reporter: ProgressReporter
+        self, variant: VariantPlan, job: JobPlan, known_stages: Stages | None, reporter: ProgressReporter
     ) -> Costs | None:
         """Costs of a job; None if no rule asks for those of such a job."""
         for network, known, costs in self._known:
-            has_such = not _weighs(job) or given == _given_stages(known)
+            has_such = not _weighs(job) or known_stages == _given_stages(known)
             if has_such and _are_alike(variant, job, network, known):
                 return costs
         peers = [
@@ -124,14 +124,16 @@ class WarmUps:
             return None
         reporter.report("measures what its buckets cost")
         if not _weighs(job):
-            given = _given_stages(peers[0])
+            known_stages = _given_stages(peers[0])
             job = replace(job, workload=replace(job.workload, fusion=peers[0].workload.fusion))
-        costs = measure_costs(self._plan, variant, job, given)
+        costs = measure_costs(self._plan, variant, job, known_stages)
         self._known.append((variant, job, costs))
         return costs
 
 
-def measure_costs(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | None = None) -> Costs:
+def measure_costs(
+    plan: Plan, variant: VariantPlan, job: JobPlan, known_stages: Stages | None = None
+) -> Costs:
     """The costs of a job of a variant: of its passes, and of its buckets unless these are given.
 
     Raises
@@ -140,19 +142,21 @@ def measure_costs(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages 
         The warm-up does not come to its end.
     """
     rules: tuple[Fusion, ...] = (ONE_BUCKET,)
-    if given is None:
+    if known_stages is None:
         medium = BySize(-(-job.workload.elements * FLOAT_BYTES // _PARTS))
         rules = (NoFusion(), medium, ONE_BUCKET)
     jobs = [_warm_up(plan, variant, job, rule) for rule in rules]
     journals = [warmed_up.journal for warmed_up in jobs]
     step = journals[-1].steps[-1]
     samples = (
-        () if given is not None else tuple(sample for journal in journals for sample in _samples(journal))
+        ()
+        if known_stages is not None
+        else tuple(sample for journal in journals for sample in _samples(journal))
     )
     return Costs(
         forward_ps=step.forward_end_ps - step.start_ps,
         backward_ps=step.backward_end_ps - step.forward_end_ps,
-        stages=fit_stages(samples) if given is None else given,
+        stages=fit_stages(samples) if known_stages is None else known_stages,
         samples=samples,
         ready=jobs[-1].layer_shares,
         update_ps=jobs[-1].update_ps,
@@ -236,12 +240,12 @@ def _alone(job: JobPlan) -> JobPlan:
     )
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if one is other:
+def _is_same(first: Any, other: Any) -> bool:
+    if first is other:
         return True
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other))
-    return bool(one == other)
+    if isinstance(first, np.ndarray):
+        return bool(np.array_equal(first, other))
+    return bool(first == other)
 
 
 def _warnings(job: JobPlan, buckets: int) -> Iterator[str]:

@@ -454,9 +454,9 @@ class RunningJob:
         """Record a phase that ends now."""
         if self._now_ps > start_ps or phase == "network":
             step, bucket, _ = side.operation_id
-            when = start_ps, self._now_ps
+            span_ps = start_ps, self._now_ps
             side.phases.append(
-                PhaseRecord(self.label, step, bucket, side.worker, phase, label, *when, size_bytes)
+                PhaseRecord(self.label, step, bucket, side.worker, phase, label, *span_ps, size_bytes)
             )
 
     def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:

@@ -118,8 +118,8 @@ def input_paths(scenario: Scenario) -> set[str]:
     return set().union(*(paths(scenario) for paths in named))
 
 
-def _state(found: os.stat_result) -> _State:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _state(status: os.stat_result) -> _State:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _plain(path: str) -> str:
@@ -263,10 +263,12 @@ def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
 def _section(section: AnySection, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
     whole, differs = written(section), written(section, exclude_defaults=True)
-    said = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
+    changed = {
+        key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()
+    }
     always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}
-    return {**kind, **always, **said}
+    return {**kind, **always, **changed}
 
 
 def _given(value: Any) -> Any:

@@ -63,8 +63,8 @@ class MessageAgreement:
         """
         first = self._begun.setdefault(operation_id, _First(worker, sent, []))
         if _kinds(sent) != _kinds(first.sent):
-            both = first.worker, worker
-            differed = _differing_label(operations, both)
+            workers = first.worker, worker
+            differed = _differing_label(operations, workers)
             decoded_alike = all(findings.replicas_agree for findings in self._findings)
             if differed is not None:
                 why = f"they read different words of {differed!r}, so some were damaged on the way"
@@ -327,9 +327,9 @@ class WireBytes:
         """(2,) bytes up and down that belong to no round yet, of all workers."""
         for worker in range(len(self._host_links)):
             self._count(worker)
-        rest: NDArray[np.int64] = self._unclaimed.sum(axis=0)
+        unclaimed_bytes: NDArray[np.int64] = self._unclaimed.sum(axis=0)
         self._unclaimed[:] = 0
-        return rest
+        return unclaimed_bytes
 
     def hand_over(self, worker: int) -> None:
         """Another job gets the worker's host: what passes from now on is not counted."""

@@ -201,10 +201,10 @@ def node_records(variant: VariantPlan) -> list[NodeRecord]:
 
 
 def records_of(results: list[VariantResult]) -> Records:
-    each = [result.records for result in results]
+    job_records = [result.records for result in results]
     return Records(
         **{
-            field.name: [record for records in each for record in getattr(records, field.name)]
+            field.name: [record for records in job_records for record in getattr(records, field.name)]
             for field in fields(Records)
         }
     )

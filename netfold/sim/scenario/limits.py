@@ -115,8 +115,8 @@ class JobSize:
         if not isinstance(self.workload, TrainingSpec):
             return 0
         recipe = self.workload.recipe
-        each = FLOAT_BYTES * recipe.optimizer.state_floats
-        return self.elements * (each * self.workers + _LOCAL_BYTES if recipe.is_local else each)
+        state_bytes = FLOAT_BYTES * recipe.optimizer.state_floats
+        return self.elements * (state_bytes * self.workers + _LOCAL_BYTES if recipe.is_local else state_bytes)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""

@@ -67,8 +67,8 @@ class _ProfileKeys(Section):
 def _several(choices: tuple[str | int, ...]) -> Any:
     """The field type of a list of some of these names or numbers."""
     a_choice: Any = Literal
-    some: Any = tuple
-    return some[a_choice[choices], ...]
+    tuple_of: Any = tuple
+    return tuple_of[a_choice[choices], ...]
 
 
 def _field(field: DataclassField[Any]) -> tuple[Any, Any]:

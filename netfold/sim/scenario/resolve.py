@@ -236,19 +236,19 @@ def _read_spec(
     return file_spec(path, section.path, workers, section.per_step, section.fusion)
 
 
-def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
+def _profile_of(file: str, shrink: int, location: Location) -> LayerProfile:
     """The profile in a file, whose path is relative to the scenario."""
     hint = "give the path of a JSON file of layers, relative to the scenario file"
     try:
-        text = read_text(Path(location.scenario.file).parent / given, PROFILE_BYTES_MAX)
+        text = read_text(Path(location.scenario.file).parent / file, PROFILE_BYTES_MAX)
     except UnreadableError as error:
-        message = f"cannot read {shown(given)}: {error.message}"
+        message = f"cannot read {shown(file)}: {error.message}"
         raise location.job_error("workload.profile", message, hint) from None
     try:
         return read_profile(text, shrink)
     except ValueError as error:
         message, _, hint = str(error).partition("\n")
-        raise location.job_error("workload.profile", f"{given}: {message}", hint) from None
+        raise location.job_error("workload.profile", f"{file}: {message}", hint) from None
 
 
 def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
@@ -311,13 +311,13 @@ def workload_warnings(
 ) -> tuple[str, ...]:
     """Warnings about gradients."""
     if isinstance(workload, TrainingSpec):
-        told = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
+        warnings = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
         if workload.stands_in_for:
             data = workload.model.data_named(workload.data).name
-            told += (
+            warnings += (
                 f"the data of {workload.model.facts.title} are {data}, in place of {workload.stands_in_for}",
             )
-        return told
+        return warnings
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",

@@ -363,15 +363,15 @@ def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:
     """
     if not path:
         return value
-    head, rest = path[0], path[1:]
+    head, remaining = path[0], path[1:]
     if head.isdecimal() and (node is None or not node.plain):
         missing = ".".join(value.path.split(".")[: -len(path)])
         raise value.error(f"{missing} has no item {head}", _WHOLE_LIST)
     children = node.children if node is not None else {}
-    below = override_at(children.get(head), rest, value)
+    below = override_at(children.get(head), remaining, value)
     if node is None or not isinstance(node.value, tuple):
-        here = ".".join(value.path.split(".")[: -len(path)])
-        return Node({head: below}, value.file, value.line, here)
+        above = ".".join(value.path.split(".")[: -len(path)])
+        return Node({head: below}, value.file, value.line, above)
     if head not in children:
         raise value.error(f"there is no item {head!r}", f"items: {', '.join(children)}")
     changed = {**children, head: merge(children[head], below)}

@@ -191,9 +191,9 @@ def _refusal(row: Row, column: Column, loss: str, switch: str, reason: str, hint
     return _cell(row, column, loss, switch, verdict=REFUSED, reason=reason, hint=hint)
 
 
-def _cell(row: Row, column: Column, loss: str, switch: str, **found: Any) -> Cell:
+def _cell(row: Row, column: Column, loss: str, switch: str, **fields: Any) -> Cell:
     promise = row.codec.promise.value if row.codec else ""
-    return Cell(row.name, promise, column.collective, column.choice, loss, switch, **found)
+    return Cell(row.name, promise, column.collective, column.choice, loss, switch, **fields)
 
 
 def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:

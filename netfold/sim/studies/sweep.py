@@ -362,15 +362,15 @@ class _Running:
         if outcome.rows:
             self._store.put(point.digest, outcome)
             self._results[index] = PointResult(point, DONE, outcome=outcome)
-            said = summary.worst(row["verdict"] for row in outcome.rows)
+            verdict = summary.worst(row["verdict"] for row in outcome.rows)
         else:
             self._results[index] = PointResult(point, FAILED, outcome.error)
-            said = f"failed: {outcome.error.strip().splitlines()[-1]}"
+            verdict = f"failed: {outcome.error.strip().splitlines()[-1]}"
         left_s = clock.left_s(index, outcome.wall_s if outcome.rows else 0.0)
         done = sum(point_result.status != SKIPPED for point_result in self._results.values())
         skipped = len(self._results) - done
         text = ", ".join(part for part in (text_of(self._paths, point.values), f"seed {point.seed}") if part)
-        self._progress(Ended(text, said, outcome.wall_s, done, len(self._points) - skipped, left_s))
+        self._progress(Ended(text, verdict, outcome.wall_s, done, len(self._points) - skipped, left_s))
 
     def finished(self) -> list[PointResult]:
         # Of failed and skipped points, too, in the order of the grid.
@@ -426,8 +426,8 @@ def _fill(
     sweep_output.write_sweep(folder, {**contents, sweep_output.TABLE: parquet_bytes(frame)}, content)
 
 
-def _verdict(results: Sequence[PointResult], found: Sequence[str]) -> str:
-    return "fail" if any(result.status == FAILED for result in results) else summary.worst(found)
+def _verdict(results: Sequence[PointResult], errors: Sequence[str]) -> str:
+    return "fail" if any(result.status == FAILED for result in results) else summary.worst(errors)
 
 
 def _describe(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:

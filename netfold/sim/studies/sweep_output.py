@@ -176,9 +176,9 @@ def _parts(grid: Grid, key: tuple[str, str] | None) -> list[_Part]:
     ]
 
 
-def _both(one: _Part, other: _Part) -> _Part:
-    title = ", ".join(part.title for part in (one, other) if part.title)
-    return _Part(title, one.condition & other.condition)
+def _both(first: _Part, other: _Part) -> _Part:
+    title = ", ".join(part.title for part in (first, other) if part.title)
+    return _Part(title, first.condition & other.condition)
 
 
 def _facets(

@@ -53,11 +53,11 @@ class Versions:
 
     def difference(self, other: Versions) -> str:
         """What differs in words, other first: "python 3.12, here 3.11"; empty if nothing does."""
-        mine, theirs = self._named(), other._named()
+        own_versions, other_versions = self._named(), other._named()
         return ", ".join(
-            f"{name} {theirs.get(name, 'missing')}, here {mine.get(name, 'missing')}"
-            for name in {**mine, **theirs}
-            if mine.get(name) != theirs.get(name)
+            f"{name} {other_versions.get(name, 'missing')}, here {own_versions.get(name, 'missing')}"
+            for name in {**own_versions, **other_versions}
+            if own_versions.get(name) != other_versions.get(name)
         )
 
     def _named(self) -> dict[str, str]:
@@ -321,13 +321,13 @@ def _check(client: Any, versions: Versions) -> None:
             f"the scheduler has no workers, after {WORKERS_S:.0f} s", "start some with `dask worker ADDRESS`"
         ) from None
     answers = client.run(own_versions, on_error="return")
-    for address, theirs in answers.items():
-        if isinstance(theirs, Exception):
+    for address, worker_versions in answers.items():
+        if isinstance(worker_versions, Exception):
             raise RunError(
-                f"the worker {address} cannot run netfold: {theirs}",
+                f"the worker {address} cannot run netfold: {worker_versions}",
                 "install the same netfold there, with the same packages",
             )
-        if difference := versions.difference(theirs):
+        if difference := versions.difference(worker_versions):
             raise RunError(
                 f"the worker {address} has other versions: {difference}",
                 "install the same there: results depend on them",

@@ -349,7 +349,7 @@ def listing() -> tuple[TopologyKind, ...]:
 def _describe(section: type[TopologySection]) -> TopologyKind:
     (kind,) = get_args(section.model_fields["kind"].annotation)
     text = inspect.cleandoc(section.__doc__ or "")
-    meaning, _, rest = text.partition("\n")
+    meaning, _, closed_forms = text.partition("\n")
     made_by = getattr(section, "made_by", None)
     fields = getattr(made_by, "__dataclass_fields__", {})
     units = {
@@ -366,7 +366,7 @@ def _describe(section: type[TopologySection]) -> TopologyKind:
         if name != "kind":
             meant = " ".join((field.description or "").split())
             described_keys.append(TopologyKey(name, default, field.is_required(), meant))
-    return TopologyKind(kind, meaning, rest.strip("\n"), tuple(described_keys))
+    return TopologyKind(kind, meaning, closed_forms.strip("\n"), tuple(described_keys))
 
 
 # All measures of a network, with an estimate of the time of an all-reduce for each collective.
@@ -556,10 +556,10 @@ def _estimates(
     return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)
 
 
-def _estimate_dict(one: Estimate | NetfoldError) -> dict[str, Any]:
-    if isinstance(one, NetfoldError):
-        return {"seconds": None, "link": None, "busy_s": None, "latency_s": None, "why": one.message}
-    return {**one._asdict(), "why": ""}
+def _estimate_dict(estimate: Estimate | NetfoldError) -> dict[str, Any]:
+    if isinstance(estimate, NetfoldError):
+        return {"seconds": None, "link": None, "busy_s": None, "latency_s": None, "why": estimate.message}
+    return {**estimate._asdict(), "why": ""}
 
 
 def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
@@ -675,26 +675,26 @@ def rate(bounds: Bounds) -> str:
     return f"{RATE.format(bounds.low)} to {RATE.format(bounds.high)}"
 
 
-def _measures(found: Measures) -> dict[str, str]:
+def _measures(measures: Measures) -> dict[str, str]:
     rows = {
-        "hosts": str(found.hosts_count),
+        "hosts": str(measures.hosts_count),
         "switches": _list_counts(
-            {f"tier {tier}": count for tier, count in found.cost.switches_by_tier.items()}
+            {f"tier {tier}": count for tier, count in measures.cost.switches_by_tier.items()}
         ),
-        "links, both directions": str(found.links_count),
-        "diameter, hops": str(found.diameter_hops),
-        "mean path, hops": f"{found.mean_hops:.3f}",
-        "bisection, one direction": rate(found.bisection),
+        "links, both directions": str(measures.links_count),
+        "diameter, hops": str(measures.diameter_hops),
+        "mean path, hops": f"{measures.mean_hops:.3f}",
+        "bisection, one direction": rate(measures.bisection),
     }
-    for tier, ratio in found.oversubscription.items():
+    for tier, ratio in measures.oversubscription.items():
         rows[f"oversubscription, tier {tier}"] = f"{ratio:.3g} : 1"
-    if found.diversity is not None:
-        low, middle, high, disjoint = found.diversity
+    if measures.diversity is not None:
+        low, middle, high, disjoint = measures.diversity
         rows["shortest paths between racks"] = f"{_count(low)} to {_count(high)}, median {_count(middle)}"
         rows["disjoint paths between racks, least"] = str(disjoint)
-    rows["ports of switches"] = _by_rate(found.cost.switch_ports_by_rate)
-    rows["ports of hosts"] = _by_rate(found.cost.host_ports_by_rate)
-    for length, by_rate in found.cost.cables.items():
+    rows["ports of switches"] = _by_rate(measures.cost.switch_ports_by_rate)
+    rows["ports of hosts"] = _by_rate(measures.cost.host_ports_by_rate)
+    for length, by_rate in measures.cost.cables.items():
         rows[f"cables {length}"] = _by_rate(by_rate)
     return rows
 

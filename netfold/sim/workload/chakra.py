@@ -329,11 +329,11 @@ def _objects(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path}: is empty", _HINT)
 
 
-def _message_node(found: dict[str, Any]) -> TraceNode:
+def _message_node(fields: dict[str, Any]) -> TraceNode:
     """A Node as protobuf's JSON mapping has it: numbers of 64 bits are texts, zeros are left out."""
-    kind = found.get("type", 0)
+    kind = fields.get("type", 0)
     attributes = {}
-    for attribute in found.get("attr", ()):
+    for attribute in fields.get("attr", ()):
         value = next((field for key, field in attribute.items() if key.endswith(("Val", "_val"))), None)
         is_number = isinstance(value, str) and not any(
             key in attribute for key in ("stringVal", "string_val")
@@ -342,28 +342,28 @@ def _message_node(found: dict[str, Any]) -> TraceNode:
     after = [
         int(dependency)
         for key in ("ctrlDeps", "ctrl_deps", "dataDeps", "data_deps")
-        for dependency in found.get(key, ())
+        for dependency in fields.get(key, ())
     ]
     return _node(
-        int(found.get("id", 0)),
-        str(found.get("name", "")),
+        int(fields.get("id", 0)),
+        str(fields.get("name", "")),
         _TYPES[kind] if isinstance(kind, str) else int(kind),
         after,
-        int(found.get("durationMicros", found.get("duration_micros", 0))),
+        int(fields.get("durationMicros", fields.get("duration_micros", 0))),
         attributes,
     )
 
 
-def _feeder_node(found: dict[str, Any]) -> TraceNode:
+def _feeder_node(fields: dict[str, Any]) -> TraceNode:
     """A node of Chakra's feeder."""
-    after = [int(dependency) for key in ("data_deps", "ctrl_deps") for dependency in found.get(key, ())]
+    after = [int(dependency) for key in ("data_deps", "ctrl_deps") for dependency in fields.get(key, ())]
     return _node(
-        int(found["Id"]),
-        str(found.get("Name", "")),
-        int(found["NodeType"]),
+        int(fields["Id"]),
+        str(fields.get("Name", "")),
+        int(fields["NodeType"]),
         after,
-        int(found.get("runtime", 0)),
-        found,
+        int(fields.get("runtime", 0)),
+        fields,
     )
 
 
@@ -577,8 +577,8 @@ def _tensors(given: str, step: TracedStep, element_bytes: int) -> tuple[Tensor, 
     counts = Counter(reduction.node.name for reduction in step.reductions)
     tensors = []
     for index, (node, _) in enumerate(step.reductions):
-        elements, rest = divmod(node.comm_bytes or 0, element_bytes)
-        if rest:
+        elements, remainder = divmod(node.comm_bytes or 0, element_bytes)
+        if remainder:
             raise DataError(
                 f"{given}: node {node.number} sums {node.comm_bytes} bytes, which are no whole elements of "
                 f"{element_bytes} bytes",

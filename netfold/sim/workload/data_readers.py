@@ -400,13 +400,13 @@ def learn_pieces(counts: Mapping[str, int], vocabulary: int) -> list[str]:
     return pieces[:vocabulary]
 
 
-def _merge(own: Sequence[str], pair: Pair, merged: str) -> list[str]:
+def _merge(pieces: Sequence[str], pair: Pair, merged: str) -> list[str]:
     """The pieces of a word with every occurrence of a pair made one, from the left."""
     new_pieces: list[str] = []
     position = 0
-    while position < len(own):
-        is_pair = tuple(own[position : position + 2]) == pair
-        new_pieces.append(merged if is_pair else own[position])
+    while position < len(pieces):
+        is_pair = tuple(pieces[position : position + 2]) == pair
+        new_pieces.append(merged if is_pair else pieces[position])
         position += 2 if is_pair else 1
     return new_pieces
 

@@ -292,15 +292,15 @@ class Omgs(Weighing):
         device_ps = layers[0].ready_share * costs.backward_ps  # time when the bucket's backward has ended
         free_ps = 0.0  # time when the network has carried all buckets before
         for index, layer in enumerate(layers[1:], start=1):
-            both = elements + layer.elements
+            joint_elements = elements + layer.elements
             backward_ps = (layer.ready_share - layers[index - 1].ready_share) * costs.backward_ps
             encoded_ps = device_ps + encode.ps(elements)
             start_ps = max(free_ps, encoded_ps)
-            encode_ps = encode.ps(both) - encode.ps(elements) - encode.ps(layer.elements)
-            saved_ps = network.ps(elements) + network.ps(layer.elements) - network.ps(both)
+            encode_ps = encode.ps(joint_elements) - encode.ps(elements) - encode.ps(layer.elements)
+            saved_ps = network.ps(elements) + network.ps(layer.elements) - network.ps(joint_elements)
             if backward_ps + encode_ps - (start_ps - encoded_ps) < saved_ps:
                 groups[-1].append(index)
-                device_ps, elements = device_ps + backward_ps, both
+                device_ps, elements = device_ps + backward_ps, joint_elements
             else:
                 groups.append([index])
                 free_ps = start_ps + network.ps(elements)

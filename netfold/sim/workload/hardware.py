@@ -672,12 +672,12 @@ def read_device(text: str) -> RooflineDevice:
     )
 
 
-def _curve(found: Any, key: str) -> Curve:
+def _curve(value: Any, key: str) -> Curve:
     """The points of a list, in picoseconds."""
-    if not isinstance(found, list) or not 0 < len(found) <= POINTS_MAX:
+    if not isinstance(value, list) or not 0 < len(value) <= POINTS_MAX:
         raise ValueError(f"{key!r} must be a list of 1 to {POINTS_MAX} points [size, nanoseconds]\n{_HINT}")
     points = []
-    for point in found:
+    for point in value:
         if not isinstance(point, list) or len(point) != 2 or not _is_size(point[0]):
             raise ValueError(f"{key!r}: a point is written [size, nanoseconds], found {point!r:.40}\n{_HINT}")
         points.append((point[0], _ps(point[1], key)))

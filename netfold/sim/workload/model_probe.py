@@ -173,18 +173,18 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield from _tensors(tuple(value.values()))
 
 
-def _is_view(func: Any, given: list[Tensor], returned: list[Tensor]) -> bool:
+def _is_view(func: Any, operands: list[Tensor], returned: list[Tensor]) -> bool:
     """Whether all that an operator returns is a part of what it was given, unchanged."""
-    if func._schema.is_mutable or not returned or any(map(_is_compound, (*given, *returned))):
+    if func._schema.is_mutable or not returned or any(map(_is_compound, (*operands, *returned))):
         return False
-    held = {tensor.untyped_storage().data_ptr() for tensor in given}
+    held = {tensor.untyped_storage().data_ptr() for tensor in operands}
     return all(tensor.untyped_storage().data_ptr() in held for tensor in returned)
 
 
-def _moved_bytes(name: str, given: list[Tensor], returned: list[Tensor]) -> int:
+def _moved_bytes(name: str, operands: list[Tensor], returned: list[Tensor]) -> int:
     """Bytes that an operator reads and writes; a tensor that it returns as given was changed in place."""
     written = sum(map(_bytes, returned))
-    distinct = list({id(tensor): tensor for tensor in given}.values())
+    distinct = list({id(tensor): tensor for tensor in operands}.values())
     if name in _OVERWRITING:
         distinct = [tensor for tensor in distinct if not any(tensor is other for other in returned)]
     sizes = [_bytes(tensor) for tensor in distinct]

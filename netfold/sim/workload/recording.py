@@ -143,13 +143,15 @@ def _spec_of(
     )
 
 
-def _times(one: RankStep, order: list[int]) -> PassTimes:
+def _times(rank_step: RankStep, order: list[int]) -> PassTimes:
     """The times of a rank; a step begins where the one before ended, so the optimizer counts to forward."""
-    start_ns = one.backward_start_ns
-    ready = [start_ns if time_ns is None else time_ns for time_ns in (one.ready_ns[index] for index in order)]
+    start_ns = rank_step.backward_start_ns
+    ready = [
+        start_ns if time_ns is None else time_ns for time_ns in (rank_step.ready_ns[index] for index in order)
+    ]
     return PassTimes(
-        (one.before_ns + start_ns) * _PS_PER_NS,
-        (one.backward_end_ns - start_ns) * _PS_PER_NS,
+        (rank_step.before_ns + start_ns) * _PS_PER_NS,
+        (rank_step.backward_end_ns - start_ns) * _PS_PER_NS,
         tuple((time_ns - start_ns) * _PS_PER_NS for time_ns in ready),
     )
 

@@ -152,7 +152,9 @@ class LocalSteps:
                 sink(name, self._weights.tensor_of(name, after))
         return sum(losses) / len(losses)
 
-    def _one(self, step: int, local: int, worker: int, own: Mapping[str, Gradient], used: set[str]) -> float:
+    def _one(
+        self, step: int, local: int, worker: int, own_gradients: Mapping[str, Gradient], used: set[str]
+    ) -> float:
         """One optimizer step of a worker on its own weights, of which it tells those used; its loss."""
         recipe = self._recipe
         gradients: dict[str, Gradient] = {}
@@ -166,7 +168,7 @@ class LocalSteps:
         rate = self._learning_rate * recipe.factor(step, local)
         with one_thread():
             for name, gradient in gradients.items():
-                self._memories[worker].step(name, own[name], gradient, rate)
+                self._memories[worker].step(name, own_gradients[name], gradient, rate)
         used.update(gradients)
         return loss
 

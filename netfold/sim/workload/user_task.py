@@ -199,15 +199,15 @@ def require_same(first: Parts, second: Parts, batches: Sequence[Any], make: str)
         raise UserModelError(f"{make} is not deterministic: two calls have different samples", hint)
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(first: Any, other: Any) -> bool:
     """Whether two batches hold the same tensors."""
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
-    if isinstance(one, Mapping):
-        return all(_is_equal(value, other[key]) for key, value in one.items())
-    if isinstance(one, tuple | list):
-        return all(_is_equal(*pair) for pair in zip(one, other, strict=True))
-    return bool(one == other)
+    if isinstance(first, Tensor):
+        return isinstance(other, Tensor) and torch.equal(torch.nan_to_num(first), torch.nan_to_num(other))
+    if isinstance(first, Mapping):
+        return all(_is_equal(value, other[key]) for key, value in first.items())
+    if isinstance(first, tuple | list):
+        return all(_is_equal(*pair) for pair in zip(first, other, strict=True))
+    return bool(first == other)
 
 
 def kind_of(value: Any) -> str:
@@ -443,11 +443,11 @@ class Watch:
             if (error := self._ready.get(name)) is not None:
                 raise error
 
-    def _change_error(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
-        for name in {**self._shapes, **found}:
+    def _change_error(self, changed_shapes: dict[str, tuple[int, ...]]) -> UserModelError:
+        for name in {**self._shapes, **changed_shapes}:
             before, now = (
                 " x ".join(map(str, shapes[name])) or "a scalar" if name in shapes else "missing"
-                for shapes in (self._shapes, found)
+                for shapes in (self._shapes, changed_shapes)
             )
             if before != now:
                 break

@@ -206,22 +206,22 @@ def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
     return section.model_copy(update={"overflow": "wrap"}) if is_open else section
 
 
-def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
-    job, program = found.jobs[0], found.jobs[0].program
-    window = sum(tree.slots_count for tree in found.jobs)
-    roots = {network.nodes[tree.switch] for tree in found.jobs}  # several roots: none is settled as `switch`
+def _plan(placed: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
+    job, program = placed.jobs[0], placed.jobs[0].program
+    window = sum(tree.slots_count for tree in placed.jobs)
+    roots = {network.nodes[tree.switch] for tree in placed.jobs}  # several roots: none is settled as `switch`
     return CollectivePlan(
         kind=KIND,
         sender=replace(job.sender, window=window),
         is_timeout_released=section.timeout == "released",
-        held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
+        held_bytes=-(-placed.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
         settled={
             **({"switch": min(roots)} if len(roots) == 1 else {}),
             **({"slots": window} if section.slots == AUTO else {}),
             **({"timeout": TIME.format(job.sender.timeout_ps)} if job.sender.timeout_ps else {}),
         },
-        aggregations=found.jobs,
-        passes=found.passes,
+        aggregations=placed.jobs,
+        passes=placed.passes,
         has_exponents_ahead=program.has_exponents_ahead,
         needs_lossless=program.needs_lossless,
     )

@@ -108,27 +108,29 @@ def window_carrier(network: Network, trees: Sequence[Job], device: Device) -> Wi
 RING_MARGIN = 0.98  # accuracy of the closed forms
 
 
-def is_ring_faster(own: Pace, ring: Pace, elements: int) -> bool:
+def is_ring_faster(pace: Pace, ring: Pace, elements: int) -> bool:
     """Whether a ring between the hosts sums this number of dense elements sooner."""
-    return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
+    return RING_MARGIN * pace.time_ps(elements) > ring.time_ps(elements)
 
 
-def slower_than_ring(own: Pace, ring: Pace, network: Network, elements: int, remedy: str) -> str:
+def slower_than_ring(tree_pace: Pace, ring: Pace, network: Network, elements: int, remedy: str) -> str:
     """The warning that a ring is faster; `remedy` is what to change."""
-    name = network.link_names[own.busiest.link]
-    compared = f"{ring.elements_per_s / 1e9:.3g} G against {own.elements_per_s / 1e9:.3g} G dense elements/s"
-    if RING_MARGIN * ring.elements_per_s <= own.elements_per_s:
-        times = (TIME.rough(round(pace.time_ps(elements))) for pace in (ring, own))
+    name = network.link_names[tree_pace.busiest.link]
+    compared = (
+        f"{ring.elements_per_s / 1e9:.3g} G against {tree_pace.elements_per_s / 1e9:.3g} G dense elements/s"
+    )
+    if RING_MARGIN * ring.elements_per_s <= tree_pace.elements_per_s:
+        times = (TIME.rough(round(pace.time_ps(elements))) for pace in (ring, tree_pace))
         compared = " against ".join(times) + f" for {elements:,} elements"
-        why = f"a message takes {TIME.rough(own.latency_ps)} to the switch and back"
-    elif own.is_windowed:
-        why = f"its slots are too few for a round trip of {TIME.rough(own.latency_ps)}"
-    elif network.is_inside(own.busiest.link):
+        why = f"a message takes {TIME.rough(tree_pace.latency_ps)} to the switch and back"
+    elif tree_pace.is_windowed:
+        why = f"its slots are too few for a round trip of {TIME.rough(tree_pace.latency_ps)}"
+    elif network.is_inside(tree_pace.busiest.link):
         why = f"host {name} takes longest, for packets of this size"
-    elif own.busiest.streams == 1:
+    elif tree_pace.busiest.streams == 1:
         why = "its packets carry fewer words per byte"
     else:
-        why = f"{own.busiest.streams} streams share {name}"
+        why = f"{tree_pace.busiest.streams} streams share {name}"
     return f"a ring would be faster here, with about {compared}: {why}; {remedy}"
 
 
@@ -373,7 +375,7 @@ class InNetworkResolver:
             return crowded
         return (*crowded, slower_than_ring(pace, ring, network, self.elements, self._remedy(pace, ring)))
 
-    def _remedy(self, own: Pace, ring: Pace) -> str:
+    def _remedy(self, pace: Pace, ring: Pace) -> str:
         """The change that makes the job no slower than a ring."""
         section = self.section
         closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
@@ -381,10 +383,10 @@ class InNetworkResolver:
             open_section = section.model_copy(update=dict.fromkeys(keys, "auto"))
             fastest = next(iter(dataclasses.replace(self, section=open_section)._candidates()))
             best = fastest.pace.elements_per_s
-            if best > max(ring.elements_per_s, own.elements_per_s):
+            if best > max(ring.elements_per_s, pace.elements_per_s):
                 changes = " and ".join(f"collective.{key}: auto" for key in keys)
                 return f"use {changes} ({best / 1e9:.3g} G)"
-        if own.is_windowed and section.slots != AUTO:
+        if pace.is_windowed and section.slots != AUTO:
             return "use more collective.slots"
         return "use collective: {kind: ring}"
 

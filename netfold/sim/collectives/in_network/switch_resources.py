@@ -351,29 +351,29 @@ class Switches:
         """Reject another program, packet size or number of entries than the jobs on the switch have."""
         location, section = request.location, request.section
         for job in self._jobs.get(node, ())[:1]:
-            name, theirs = self.network.nodes[node], job.request
-            if theirs.section.program != section.program:
+            name, other_request = self.network.nodes[node], job.request
+            if other_request.section.program != section.program:
                 raise location.job_error(
                     "collective.program",
-                    f"switch {name} runs {theirs.section.program} for {job.name_in_errors}, "
+                    f"switch {name} runs {other_request.section.program} for {job.name_in_errors}, "
                     f"it cannot also run {section.program}",
                     "use the same program, or another switch",
                 )
-            if theirs.words != request.words:
+            if other_request.words != request.words:
                 raise location.job_error(
                     "collective.frame",
-                    f"switch {name} takes packets of {theirs.words} words for {job.name_in_errors}, "
+                    f"switch {name} takes packets of {other_request.words} words for {job.name_in_errors}, "
                     f"not of {request.words}",
                     "use the same frame, or another switch",
                 )
-            if self.profile_of(node).kind == PIPELINE and theirs.lanes != request.lanes:
+            if self.profile_of(node).kind == PIPELINE and other_request.lanes != request.lanes:
                 raise location.job_error(
                     "codec",
-                    f"switch {name} has registers for {of_lanes(theirs.lanes)} for {job.name_in_errors}, "
-                    f"not for {of_lanes(request.lanes)}",
+                    f"switch {name} has registers for {of_lanes(other_request.lanes)} "
+                    f"for {job.name_in_errors}, not for {of_lanes(request.lanes)}",
                     "use codecs with the same lanes, or another switch",
                 )
-            shared = entries(theirs.section)
+            shared = entries(other_request.section)
             if shared != entries(section):
                 raise location.job_error(
                     "collective.entries",
