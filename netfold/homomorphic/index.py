@@ -286,7 +286,7 @@ class WorkerBucket:
 
 
 @dataclass(frozen=True)
-class Members:
+class Support:
     """A set of elements of a bucket, block by block."""
 
     index: WideIndex
@@ -298,26 +298,26 @@ class Members:
         return int(self.starts[-1])
 
 
-def members_of(index: WideIndex, block_elements: int) -> Members:
+def support_of(index: WideIndex, block_elements: int) -> Support:
     block_words = block_elements // WORD_ELEMENTS
     starts = np.empty(-(-index.size // block_words) + 1, np.int64)
     count_members_of_blocks(index, block_words, starts)
-    return Members(index, starts, block_elements)
+    return Support(index, starts, block_elements)
 
 
-def nonzeros_of(members: Members, gradient: Gradient) -> Compact:
+def nonzeros_of(support: Support, gradient: Gradient) -> Compact:
     """A worker's non-zero values if they are few enough that gathering pays; else all values."""
-    if DENSE_SHARE * members.count > gradient.size:
-        return all_of(gradient, members.block_elements)
-    values, block_words = np.empty(members.count, np.float32), members.block_elements // WORD_ELEMENTS
+    if DENSE_SHARE * support.count > gradient.size:
+        return all_of(gradient, support.block_elements)
+    values, block_words = np.empty(support.count, np.float32), support.block_elements // WORD_ELEMENTS
 
     def write(first: int, last: int) -> None:
-        part = gradient[first * members.block_elements : last * members.block_elements]
-        index = members.index[first * block_words : last * block_words]
-        gather(index, part, values[members.starts[first] : members.starts[last]])
+        part = gradient[first * support.block_elements : last * support.block_elements]
+        index = support.index[first * block_words : last * block_words]
+        gather(index, part, values[support.starts[first] : support.starts[last]])
 
-    in_parallel(write, members.starts.size - 1)
-    return Compact(values, members.starts, gradient)
+    in_parallel(write, support.starts.size - 1)
+    return Compact(values, support.starts, gradient)
 
 
 def full_support(elements: int) -> WideIndex:
@@ -330,14 +330,14 @@ def full_support(elements: int) -> WideIndex:
 class WordLayout(NamedTuple):
     """Where the words of members are in a message: one group of blocks after the other."""
 
-    members: Members
+    support: Support
     agreed: Agreed
     group_blocks: int
     offsets: NDArray[np.int64]  # (groups + 1,) words before each group
 
 
-def word_layout(members: Members, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
-    return WordLayout(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
+def word_layout(support: Support, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
+    return WordLayout(support, agreed, group_blocks, word_starts(agreed, support.starts, group_blocks))
 
 
 def encode(place: WordLayout, source: Compact, words: NDArray[Any]) -> None:
@@ -345,7 +345,7 @@ def encode(place: WordLayout, source: Compact, words: NDArray[Any]) -> None:
 
     `source` has the members' values only, or all values of the gradient.
     """
-    is_gathered = source.values.size == place.members.count
+    is_gathered = source.values.size == place.support.count
 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
@@ -393,7 +393,7 @@ class _Chunk:
 
 
 def _chunk_groups(place: WordLayout) -> int:
-    return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.members.block_elements))
+    return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.support.block_elements))
 
 
 def _chunks(place: WordLayout) -> int:
@@ -401,23 +401,23 @@ def _chunks(place: WordLayout) -> int:
 
 
 def _chunk(place: WordLayout, number: int) -> _Chunk:
-    members = place.members
+    support = place.support
     groups = slice(number * _chunk_groups(place), (number + 1) * _chunk_groups(place))
     last_group = min(groups.stop, place.offsets.size - 1)
     first = groups.start * place.group_blocks
-    last = min(groups.stop * place.group_blocks, members.starts.size - 1)
-    elements = slice(first * members.block_elements, last * members.block_elements)
+    last = min(groups.stop * place.group_blocks, support.starts.size - 1)
+    elements = slice(first * support.block_elements, last * support.block_elements)
     return _Chunk(
-        index=members.index[elements.start // WORD_ELEMENTS : elements.stop // WORD_ELEMENTS],
-        starts=members.starts[first : last + 1] - members.starts[first],
+        index=support.index[elements.start // WORD_ELEMENTS : elements.stop // WORD_ELEMENTS],
+        starts=support.starts[first : last + 1] - support.starts[first],
         agreed=place.agreed.part(first, last),
         elements=elements,
-        members=slice(int(members.starts[first]), int(members.starts[last])),
+        members=slice(int(support.starts[first]), int(support.starts[last])),
         words=slice(int(place.offsets[groups.start]), int(place.offsets[last_group])),
     )
 
 
-def exchange_members(
+def exchange_values(
     bucket: WorkerBucket, place: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
     """Sum the members' values in one operation and `decode` them; return the number of infinite sums."""
@@ -428,7 +428,7 @@ def exchange_members(
         return decoded, decode(place, merged.words, decoded, clear)
 
     received = [merged.words] if clear else [merged.words, bucket.decoded]
-    known: list[NDArray[Any]] = [place.members.index, place.offsets, numbers.record(place.agreed)]
+    known: list[NDArray[Any]] = [place.support.index, place.offsets, numbers.record(place.agreed)]
     bucket.decoded, infinite = bucket.round.once(label, received, known, written)
     return infinite
 
@@ -436,8 +436,8 @@ def exchange_members(
 def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat[Any], label: str) -> Message:
     """One worker's words of all members, as a message."""
     words = np.empty(int(place.offsets[-1]), numbers.dtype)
-    encode(place, all_of(gradient, place.members.block_elements), words)
-    index_bytes, value_bytes = place.members.index.nbytes, 4 * place.members.count
+    encode(place, all_of(gradient, place.support.block_elements), words)
+    index_bytes, value_bytes = place.support.index.nbytes, 4 * place.support.count
     return Message(
         words,
         numbers.merge,
@@ -472,17 +472,17 @@ def report_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
 
 
 IndexKind = Literal["flat", "two_level", "bloom"]
-Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "Membership"]
+Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "AgreedUnion"]
 
 BLOCK_ELEMENTS_MAX = 65_536
 
 
-class Membership(NamedTuple):
+class AgreedUnion(NamedTuple):
     """The agreed index of a round; all fields except `own` are the same at every worker."""
 
     own: WideIndex  # (⌈elements / 64⌉,) the support of this worker
     union: WideIndex  # the union support; bloom: and false positives
-    members: int  # set bits of the union
+    union_elements: int  # set bits of the union
     merged: tuple[Merged, ...]  # the messages sent along with the index
 
 
@@ -558,7 +558,7 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     check_contains(words, united.words)
     union = widen(united.words)
     _check_end(union, scan.elements, "elements")
-    return Membership(scan.own, union, count_members(union), tuple(others))
+    return AgreedUnion(scan.own, union, count_members(union), tuple(others))
 
 
 def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
@@ -599,7 +599,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
         check_contains(words.view(np.uint32), united.words)
         scatter_words(live, widen(united.words), union)
         _check_end(union, scan.elements, "elements")
-    return Membership(support, union, count_members(union), tuple(others))
+    return AgreedUnion(support, union, count_members(union), tuple(others))
 
 
 def _exchange_bloom(
@@ -618,11 +618,11 @@ def _exchange_bloom(
         scan, counted, beside = scan._replace(work=Work()), tuple(others), ()
     filter = design_filter(scan.elements, expected)
     if filter is None:
-        membership = yield from _exchange_flat(scan, beside)
+        agreed_union = yield from _exchange_flat(scan, beside)
     else:
-        membership = yield from _exchange_filter(scan, filter, round, beside)
-    memory.remember(round.bucket, membership.members)
-    return membership._replace(merged=counted + membership.merged)
+        agreed_union = yield from _exchange_filter(scan, filter, round, beside)
+    memory.remember(round.bucket, agreed_union.union_elements)
+    return agreed_union._replace(merged=counted + agreed_union.merged)
 
 
 def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Message, ...]) -> Operations:
@@ -651,7 +651,7 @@ def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Me
     union = np.empty_like(support)
     query(widen(united.words), filter.hashes, key, 0, union)
     union[-1] &= ~_beyond(scan.elements)
-    return Membership(support, union, count_members(union), tuple(others))
+    return AgreedUnion(support, union, count_members(union), tuple(others))
 
 
 def _count_message(scan: _Scan, workers: int) -> Message:

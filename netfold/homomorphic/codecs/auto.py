@@ -45,7 +45,7 @@ from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessE
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.drive import advance
 from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_promise
-from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widen
+from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, own_index, support_of, widen
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.sketch import (
@@ -360,7 +360,7 @@ class Experience:
         if self.numbers.label in observed or not self.numbers.label:
             pairs = [observed[self.numbers.label]] if self.numbers.label else []
             sent, merged = [message for message, _ in pairs], [message for _, message in pairs]
-            members = np.diff(members_of(index, self.numbers.block_elements).starts)
+            members = np.diff(support_of(index, self.numbers.block_elements).starts)
             seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
         digits = None if seen is None else seen.agreed.digits
         counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)

@@ -48,12 +48,12 @@ from netfold.homomorphic.index import (
     check_block_elements,
     check_contains,
     decode,
-    exchange_members,
+    exchange_values,
     full_support,
     members_message,
-    members_of,
     own_index,
     report_infinite,
+    support_of,
     word_layout,
 )
 from netfold.homomorphic.merge import Merge, Merged, Work
@@ -140,14 +140,14 @@ class BlockSparseEncoder(Encoder):
         decoded = np.zeros(gradient.size, np.float32)
         scanned_bytes, infinite, current = gradient.nbytes, 0, upcoming.first
         while current.size:
-            layout = word_layout(members_of(_only(whole, current), self.codec.block_elements), agreed)
+            layout = word_layout(support_of(_only(whole, current), self.codec.block_elements), agreed)
             message = members_message(gradient, layout, numbers, "blocks")
             size_bytes, next_blocks = message.words.nbytes, upcoming.after(current)
             values, following = yield (
                 replace(
                     message,
-                    work=Work(scanned_bytes + 4 * layout.members.count, size_bytes),
-                    decode_work=Work(size_bytes, 4 * layout.members.count),
+                    work=Work(scanned_bytes + 4 * layout.support.count, size_bytes),
+                    decode_work=Work(size_bytes, 4 * layout.support.count),
                 ),
                 # The largest of the negated numbers is the smallest number.
                 Message((-next_blocks).astype(np.int32), Merge.MAX, "next blocks"),
@@ -176,9 +176,9 @@ def _exchange_bitmap(
         return np.zeros(gradient.size, np.float32)
     agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
     index = _only(full_support(gradient.size), np.flatnonzero(live))
-    layout = word_layout(members_of(index, numbers.block_elements), agreed)
+    layout = word_layout(support_of(index, numbers.block_elements), agreed)
     bucket = WorkerBucket(gradient, round)
-    infinite = yield from exchange_members(bucket, layout, numbers, "blocks")
+    infinite = yield from exchange_values(bucket, layout, numbers, "blocks")
     report_infinite(infinite, bucket.decoded, round)
     return bucket.decoded
 

@@ -76,8 +76,8 @@ from netfold.homomorphic.index import (
     full_support,
     index_merges,
     members_message,
-    members_of,
     own_index,
+    support_of,
     word_layout,
 )
 from netfold.homomorphic.merge import Merge, Merged, Work
@@ -153,7 +153,7 @@ def _exchange_published(
     tail = full_support(gradient.size)
     tail[:head] = 0
     table = _PublishedTable(numbers, members, agreed, rows=math.ceil(blocks / options.ratio))
-    tail_layout = word_layout(members_of(tail, numbers.block_elements), agreed)
+    tail_layout = word_layout(support_of(tail, numbers.block_elements), agreed)
     messages = []
     if table.graph.size:
         messages.append(table.message(gradient))
@@ -218,10 +218,10 @@ def _unite(
     """Exchange the index in cells of `index_bits`."""
     support = own_index(gradient)
     if index_bits == 1:
-        membership = yield from exchange_index(
+        agreed_union = yield from exchange_index(
             support, gradient.size, round, "flat", announced, IndexMemory()
         )
-        return membership.union, membership.merged
+        return agreed_union.union, agreed_union.merged
     if round.workers > WORKERS_MAX:
         raise EncodeError(
             f"{round.workers} workers would overflow the index's 4-bit cells, which count to {WORKERS_MAX}: "
@@ -261,7 +261,7 @@ class _PublishedTable:
         self._numbers = numbers
         hashing = Hashing(PUBLISHED, PUBLISHED_LANES, rows, np.uint64(0))
         self.graph = peeling.hypergraph(hashing, members)
-        everything = members_of(members, numbers.block_elements)
+        everything = support_of(members, numbers.block_elements)
         self._place: WordLayout = word_layout(everything, agreed, max(1, agreed.digits.size))
 
     def message(self, gradient: Gradient) -> Message:
@@ -292,9 +292,9 @@ class _PublishedTable:
         missing = peeling.estimate(self.graph, order, left, sums)
         decode(self._place, sums, decoded, clear=True)
         if missing.size:
-            total = self._place.members.count
+            total = self._place.support.count
             positions = np.empty(total + POSITIONS_SPARE, np.uint32)
-            find_positions(self._place.members.index, positions)
+            find_positions(self._place.support.index, positions)
             text = f"{missing.size} of {total} members did not peel and are estimates"
             elements = positions[missing].astype(np.int64)
             round.report(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))

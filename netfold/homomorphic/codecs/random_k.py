@@ -30,13 +30,13 @@ from netfold.homomorphic.feedback import STATE_BYTES, charge, with_feedback
 from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
-    Members,
+    Support,
     WorkerBucket,
     check_block_elements,
-    exchange_members,
-    members_of,
+    exchange_values,
     nonzeros_of,
     report_infinite,
+    support_of,
     word_layout,
 )
 from netfold.homomorphic.merge import Merge, Merged, Work
@@ -180,13 +180,13 @@ class RandomKEncoder(Encoder):
         layout = word_layout(chosen, agreed)
         bucket = WorkerBucket(contribution, round)
         if layout.offsets[-1]:
-            infinite = yield from exchange_members(bucket, layout, numbers, "values")
+            infinite = yield from exchange_values(bucket, layout, numbers, "values")
             report_infinite(infinite, bucket.decoded, round)
         if not codec.unbiased:
             return Decoded(bucket.decoded, contribution)
         return Decoded(bucket.decoded * np.float32(gradient.size / count), gradient)
 
-    def _choose(self, elements: int, count: int, round: Round) -> Members:
+    def _choose(self, elements: int, count: int, round: Round) -> Support:
         """A round's elements, the same at all workers."""
         key = mix_plain(round.seed, rng_streams.RANDOM_K, round.step, round.bucket)
         draws = np.empty(elements, np.uint64)
@@ -194,7 +194,7 @@ class RandomKEncoder(Encoder):
         is_chosen = np.zeros(-(-elements // WORD_ELEMENTS) * WORD_ELEMENTS, np.bool_)
         is_chosen[np.argpartition(draws, count - 1)[:count]] = True  # draws differ: splitmix64 is a bijection
         index = np.packbits(is_chosen, bitorder="little").view(np.uint64)
-        return members_of(index, self.codec.block_elements)
+        return support_of(index, self.codec.block_elements)
 
 
 def _drawing(elements: int) -> Work:
@@ -210,7 +210,7 @@ def _draw(key: Integer, draws: NDArray[np.uint64]) -> None:
         draws[i] = splitmix64(np.uint64(key) + np.uint64(i))
 
 
-def _only(chosen: Members, gradient: Gradient) -> Gradient:
+def _only(chosen: Support, gradient: Gradient) -> Gradient:
     """The gradient with zeros for all elements that are not chosen."""
     bits = np.unpackbits(chosen.index.view(np.uint8), bitorder="little", count=gradient.size)
     return np.where(bits != 0, gradient, np.float32(0))
