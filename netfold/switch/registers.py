@@ -40,7 +40,7 @@ SLOT = np.dtype(
         ("exponent", "i4"),  # values of an int8
         ("workers", "i4"),  # how many workers are in the values; 0: the values are old ones
         ("is_answered", "i4"),  # a point below the root: the values are its parent's result
-        ("turn", "i4"),  # slots with timers: units completed here before this one
+        ("generation", "i4"),  # slots with timers: units completed here before this one
         ("is_emitted", "i4"),
         ("words_count", "i4"),  # slots with timers: from the packet that started the row, like the next five
         ("owner", "i4"),
@@ -80,7 +80,7 @@ def clear(registers: Registers, rows: slice) -> None:
 
 def _clear_slots(registers: Registers, rows: slice) -> None:
     registers.slots[rows] = np.zeros((), SLOT)
-    registers.slots["turn"][rows] = -1
+    registers.slots["generation"][rows] = -1
     registers.slots["timer_order"][rows] = -1
     registers.slots["last_ps"][rows] = -1
 

@@ -565,7 +565,7 @@ def on_slot_timer(at: int, row: int) -> None:
     packet.attempt = slot.attempt
     packet.words_count = slot.words_count
     packet.slot = (row >> 1) - point.register_base - job.slot_base
-    packet.version = slot.turn
+    packet.version = slot.generation
     packet.merge = slot.merge
     packet.point = stream.point
     packet.flags = 1

@@ -433,7 +433,7 @@ def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             point = world.points[points_of(world, number)][0]
             slot = world.registers.slots[2 * (int(point.register_base) + int(world.jobs[number].slot_base))]
-            slot.bitmap, slot.counter, slot.turn, slot.is_emitted = 1, 2, 0, 0
+            slot.bitmap, slot.counter, slot.generation, slot.is_emitted = 1, 2, 0, 0
         return original(self)
 
     monkeypatch.setattr(InNetwork, "leaks", leaks)
