@@ -89,16 +89,16 @@ def support(pattern: str, elements: int, density: float, *, random: np.random.Ge
 def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
     """Random values that have broken encodings before; `VALUES` has their kinds."""
     if kind == "wide":
-        drawn = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
+        samples = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
     elif kind == "denormal":
-        drawn = random.standard_normal(elements) * 1e-42
+        samples = random.standard_normal(elements) * 1e-42
     elif kind == "constant":
-        drawn = np.full(elements, 1 - 2.0**-24)
+        samples = np.full(elements, 1 - 2.0**-24)
     elif kind == "negative zero":
-        drawn = np.full(elements, -0.0)
+        samples = np.full(elements, -0.0)
     else:
-        drawn = random.standard_normal(elements)
-    return drawn.astype(np.float32)
+        samples = random.standard_normal(elements)
+    return samples.astype(np.float32)
 
 
 def law_cases(codec: Codec, count: int, seed: int) -> Iterator[LawCase]:
@@ -163,10 +163,10 @@ class Steps:
 
     def _kept_gradients(self, rank: int) -> Callable[[], Sequence[Gradient]]:
         def gradients() -> Sequence[Gradient]:
-            kept = self._kept[rank]
-            if kept is None:
+            weights = self._kept[rank]
+            if weights is None:
                 raise RuntimeError(f"worker {rank} has kept no weights: call keep_weights before")
-            return (kept.copy(),)
+            return (weights.copy(),)
 
         return gradients
 

@@ -161,19 +161,19 @@ def demo(
         print_line(f"{act.title}\n\n{_wrap(act.before)}\n")
         example = shipped().get(act.scenario)
         with progress_bar() as progress:
-            shown = run(
+            finished_run = run(
                 example.path if example else act.scenario, variants=act.variants, out=out, progress=progress
             )
-        variants = {variant["name"]: variant["metrics"] for variant in shown.summary["variants"]}
+        variants = {variant["name"]: variant["metrics"] for variant in finished_run.summary["variants"]}
         table = Table("variant", *act.columns)
         for name, metrics in variants.items():
             table.add_row(name, *(columns[heading](metrics) for heading in act.columns))
         print_table(table)
         if not act.holds(variants):
-            print_error(f"this run does not show what it should; it is in {shown.path}")
+            print_error(f"this run does not show what it should; it is in {finished_run.path}")
             raise typer.Exit(EXIT_CLAIM_FAILED)
         print_line(f"\n{_wrap(act.claim(variants))}\n")
-    print_line(f"Report of the last act: {shown.report()}")
+    print_line(f"Report of the last act: {finished_run.report()}")
     print_line(
         "Next: netfold examples, a list of scenarios to copy; netfold new scenario, a file to begin with; "
         "netfold run FILE."

@@ -171,16 +171,16 @@ def write_new(contents: Mapping[Path, bytes]) -> None:
     UnwrittenError
         A file cannot be written.
     """
-    taken = [path for path in contents if os.path.lexists(path)]
-    if others := [path for path in taken if not _holds(path, contents[path])]:
+    existing_paths = [path for path in contents if os.path.lexists(path)]
+    if others := [path for path in existing_paths if not _holds(path, contents[path])]:
         raise DataError(
             f"{', '.join(map(str, others))}: there already, and different; netfold overwrites no file",
             "rename what is there, or give another place",
         )
     for path, content in contents.items():
-        if path not in taken:
+        if path not in existing_paths:
             _write(path, content)
-        print_line(f"{'There already' if path in taken else 'Written'}: {path}")
+        print_line(f"{'There already' if path in existing_paths else 'Written'}: {path}")
 
 
 def _holds(path: Path, content: bytes) -> bool:

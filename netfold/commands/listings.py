@@ -153,9 +153,9 @@ def _notes(fit: Fit) -> Iterator[str]:
         + (f" + {later_passes}" if later_passes else "")
     )
     yield f"passes         {fit.round_passes(workers)} a slot round ({formula}): {', '.join(parts)}"
-    taken = "1 pass" if fit.extra_passes == 0 else f"{1 + fit.extra_passes} passes"
+    passes_text = "1 pass" if fit.extra_passes == 0 else f"{1 + fit.extra_passes} passes"
     latency = TIME.format(fit.result_latency_ps) if fit.result_latency_ps else "0"
-    yield f"latency        {latency} for the packet that completes a slot ({taken})"
+    yield f"latency        {latency} for the packet that completes a slot ({passes_text})"
     if profile.kind == PIPELINE:
         yield f"loopback       {_loopback(fit)}"
         share = f"{100 * program.header_vector_bits / profile.phv_bits:.0f} %"

@@ -340,40 +340,40 @@ def word_layout(support: Support, agreed: Agreed, group_blocks: int = 1) -> Word
     return WordLayout(support, agreed, group_blocks, word_starts(agreed, support.starts, group_blocks))
 
 
-def encode(place: WordLayout, source: Compact, words: NDArray[Any]) -> None:
+def encode(layout: WordLayout, source: Compact, words: NDArray[Any]) -> None:
     """Write one worker's words of all members, `(offsets[-1],)`.
 
     `source` has the members' values only, or all values of the gradient.
     """
-    is_gathered = source.values.size == place.support.count
+    is_gathered = source.values.size == layout.support.count
 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
-            part = _chunk(place, chunk)
+            part = _chunk(layout, chunk)
             if is_gathered:
                 values = source.values[part.members]
             else:
                 values = np.empty(part.starts[-1], np.float32)
                 gather(part.index, source.gradient[part.elements], values)
-            part.agreed.encode(values, part.starts, place.group_blocks, words[part.words])
+            part.agreed.encode(values, part.starts, layout.group_blocks, words[part.words])
 
-    in_parallel(write, _chunks(place))
+    in_parallel(write, _chunks(layout))
 
 
-def decode(place: WordLayout, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
+def decode(layout: WordLayout, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
     """Write the values of merged words into `decoded`, and with `clear` zero to all other elements.
 
     Returns the number of sums that are beyond float32 and became infinite.
     """
-    infinite = np.zeros(_chunks(place), np.int64)
+    infinite = np.zeros(_chunks(layout), np.int64)
 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
-            part = _chunk(place, chunk)
+            part = _chunk(layout, chunk)
             if not (clear or part.starts[-1]):
                 continue
             values = np.empty(part.starts[-1], np.float32)
-            infinite[chunk] = part.agreed.decode(words[part.words], part.starts, place.group_blocks, values)
+            infinite[chunk] = part.agreed.decode(words[part.words], part.starts, layout.group_blocks, values)
             scatter(part.index, values, decoded[part.elements], clear)
 
     in_parallel(write, infinite.size)
@@ -392,52 +392,54 @@ class _Chunk:
     words: slice
 
 
-def _chunk_groups(place: WordLayout) -> int:
-    return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.support.block_elements))
+def _chunk_groups(layout: WordLayout) -> int:
+    return max(1, CHUNK_ELEMENTS // (layout.group_blocks * layout.support.block_elements))
 
 
-def _chunks(place: WordLayout) -> int:
-    return -(-(place.offsets.size - 1) // _chunk_groups(place))
+def _chunks(layout: WordLayout) -> int:
+    return -(-(layout.offsets.size - 1) // _chunk_groups(layout))
 
 
-def _chunk(place: WordLayout, number: int) -> _Chunk:
-    support = place.support
-    groups = slice(number * _chunk_groups(place), (number + 1) * _chunk_groups(place))
-    last_group = min(groups.stop, place.offsets.size - 1)
-    first = groups.start * place.group_blocks
-    last = min(groups.stop * place.group_blocks, support.starts.size - 1)
+def _chunk(layout: WordLayout, number: int) -> _Chunk:
+    support = layout.support
+    groups = slice(number * _chunk_groups(layout), (number + 1) * _chunk_groups(layout))
+    last_group = min(groups.stop, layout.offsets.size - 1)
+    first = groups.start * layout.group_blocks
+    last = min(groups.stop * layout.group_blocks, support.starts.size - 1)
     elements = slice(first * support.block_elements, last * support.block_elements)
     return _Chunk(
         index=support.index[elements.start // WORD_ELEMENTS : elements.stop // WORD_ELEMENTS],
         starts=support.starts[first : last + 1] - support.starts[first],
-        agreed=place.agreed.part(first, last),
+        agreed=layout.agreed.part(first, last),
         elements=elements,
         members=slice(int(support.starts[first]), int(support.starts[last])),
-        words=slice(int(place.offsets[groups.start]), int(place.offsets[last_group])),
+        words=slice(int(layout.offsets[groups.start]), int(layout.offsets[last_group])),
     )
 
 
 def exchange_values(
-    bucket: WorkerBucket, place: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
+    bucket: WorkerBucket, layout: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
     """Sum the members' values in one operation and `decode` them; return the number of infinite sums."""
-    (merged,) = yield (members_message(bucket.gradient, place, numbers, label),)
+    (merged,) = yield (members_message(bucket.gradient, layout, numbers, label),)
 
     def written() -> tuple[Gradient, int]:
         decoded = np.empty_like(bucket.gradient) if clear else bucket.decoded.copy()
-        return decoded, decode(place, merged.words, decoded, clear)
+        return decoded, decode(layout, merged.words, decoded, clear)
 
     received = [merged.words] if clear else [merged.words, bucket.decoded]
-    known: list[NDArray[Any]] = [place.support.index, place.offsets, numbers.record(place.agreed)]
+    known: list[NDArray[Any]] = [layout.support.index, layout.offsets, numbers.record(layout.agreed)]
     bucket.decoded, infinite = bucket.round.once(label, received, known, written)
     return infinite
 
 
-def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat[Any], label: str) -> Message:
+def members_message(
+    gradient: Gradient, layout: WordLayout, numbers: NumberFormat[Any], label: str
+) -> Message:
     """One worker's words of all members, as a message."""
-    words = np.empty(int(place.offsets[-1]), numbers.dtype)
-    encode(place, all_of(gradient, place.support.block_elements), words)
-    index_bytes, value_bytes = place.support.index.nbytes, 4 * place.support.count
+    words = np.empty(int(layout.offsets[-1]), numbers.dtype)
+    encode(layout, all_of(gradient, layout.support.block_elements), words)
+    index_bytes, value_bytes = layout.support.index.nbytes, 4 * layout.support.count
     return Message(
         words,
         numbers.merge,

@@ -325,8 +325,8 @@ def unchanged_by(merge: Merge, words: int) -> Words:
 def gather(parts: Sequence[Words]) -> Merged:
     """The messages of all workers, which are not merged; those without words contribute nothing."""
     present = np.array([part.size > 0 for part in parts])
-    named = None if present.all() else present
-    return Merged(parts[0][:0], int(present.sum()), parts=tuple(parts), present=named)
+    presence = None if present.all() else present
+    return Merged(parts[0][:0], int(present.sum()), parts=tuple(parts), present=presence)
 
 
 def merge_all(

@@ -137,16 +137,16 @@ class Sketch:
         in_parallel(read, chosen.rows.size)
         return sums, is_failed
 
-    def _is_fast(self, place: WordLayout, words: Words) -> bool:
+    def _is_fast(self, layout: WordLayout, words: Words) -> bool:
         """Whether there is one integer per member, and no tile has too many members."""
-        is_small = bool(np.diff(place.offsets).max(initial=0) <= MEMBERS_MAX)
+        is_small = bool(np.diff(layout.offsets).max(initial=0) <= MEMBERS_MAX)
         return words.dtype == np.int32 and self._is_single and is_small
 
-    def _graph(self, place: WordLayout, tile: int) -> peeling.Hypergraph:
+    def _graph(self, layout: WordLayout, tile: int) -> peeling.Hypergraph:
         tables = self._tables
         key = np.uint64(splitmix64_plain(int(tables.key) + tile))
         words = tables.tile_elements // WORD_ELEMENTS
-        index = place.support.index[tile * words : (tile + 1) * words]
+        index = layout.support.index[tile * words : (tile + 1) * words]
         return peeling.hypergraph(Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), key), index)
 
     def _span(self, tile: int) -> slice:

@@ -200,10 +200,10 @@ def _has_cache(function: Callable[..., Any]) -> bool:
 def _jit(function: Any, **more: Any) -> Any:
     from netfold.kernels.dispatchers import Kernel  # late: it imports Numba
 
-    made: Any = Kernel(function, {}, _OPTIONS | more)
+    compiled: Any = Kernel(function, {}, _OPTIONS | more)
     if _has_cache(function):
-        made.enable_caching()
-    return made
+        compiled.enable_caching()
+    return compiled
 
 
 def kernel(function: F) -> F:

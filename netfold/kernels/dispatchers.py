@@ -80,9 +80,11 @@ class _PartCompiler(CORE.dispatcher._FunctionCompiler):
     def _compile_core(self, args: Any, return_type: Any) -> Any:
         # Callers look it up by its entry point, which it lacks: an object of its own stands for it.
         note(self.py_func, _called_by(self.py_func))
-        made = super()._compile_core(args, return_type)._replace(entry_point=object())
-        self.targetdescr.target_context.insert_user_function(made.entry_point, made.fndesc, [made.library])
-        return made
+        result = super()._compile_core(args, return_type)._replace(entry_point=object())
+        self.targetdescr.target_context.insert_user_function(
+            result.entry_point, result.fndesc, [result.library]
+        )
+        return result
 
 
 class _PartPipeline(CORE.compiler.Compiler):

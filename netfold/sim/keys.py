@@ -541,8 +541,8 @@ def keys(section: type[AnySection]) -> dict[str, FieldInfo]:
         for name, text in _docstrings(base.__module__).get(base.__name__, {}).items():
             if name in described_fields and described_fields[name].description is None:
                 described_fields[name].description = text
-    named = {field.alias or name: field for name, field in described_fields.items()}
-    return dict(sorted(named.items(), key=lambda item: item[0] != "kind"))
+    key_fields_by_name = {field.alias or name: field for name, field in described_fields.items()}
+    return dict(sorted(key_fields_by_name.items(), key=lambda item: item[0] != "kind"))
 
 
 @cache

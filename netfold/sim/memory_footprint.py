@@ -73,16 +73,16 @@ def _system_bytes() -> int:
 
 def _group_bytes() -> list[int]:
     """The rest of the limit of each control group, from the process's group up to the root."""
-    left = []
+    free_bytes = []
     for folder, limit, used in _groups():
         try:
             text = (folder / limit).read_text().strip()
             if text != "max":
                 reclaimable = _inactive_file_bytes(folder / "memory.stat")
-                left.append(int(text) - int((folder / used).read_text()) + reclaimable)
+                free_bytes.append(int(text) - int((folder / used).read_text()) + reclaimable)
         except (OSError, ValueError):
             continue
-    return left
+    return free_bytes
 
 
 def _groups() -> list[tuple[Path, str, str]]:
@@ -187,7 +187,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
     server = codec.server(workers, 0)
-    kept: list[object] = []
+    held_objects: list[object] = []
     answers: tuple[Merged, ...] | None = None
     try:
         while True:
@@ -200,7 +200,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
             if len(sent) < workers:
                 return
             answers = tuple(_merge(server, [parts[part] for parts in sent]) for part in range(len(sent[0])))
-            kept += [sent, answers]
+            held_objects += [sent, answers]
     except (EncodeError, DecodeError, ContractError):  # the run will report it
         return
 

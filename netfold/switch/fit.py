@@ -58,28 +58,28 @@ def blocks_of(register: Register, profile: Profile) -> int:
 
 def place(program: Program, profile: Profile) -> Placement:
     """Fill stage after stage with the arrays that may come next, in the order of declaration."""
-    left = {register.name: register.count for register in program.registers}
+    counts_left = {register.name: register.count for register in program.registers}
     stages = []
     for _ in range(profile.stages):
-        done = {name for name, count in left.items() if count == 0}
+        done = {name for name, count in counts_left.items() if count == 0}
         ready = [register for register in program.registers if done.issuperset(register.after)]
-        stages.append(_fill(ready, left, profile))
+        stages.append(_fill(ready, counts_left, profile))
     while stages and not stages[-1].parts:
         stages.pop()
-    return Placement(tuple(stages), {name: count for name, count in left.items() if count})
+    return Placement(tuple(stages), {name: count for name, count in counts_left.items() if count})
 
 
-def _fill(ready: list[Register], left: dict[str, int], profile: Profile) -> PipelineStage:
+def _fill(ready: list[Register], counts_left: dict[str, int], profile: Profile) -> PipelineStage:
     """Fill one stage; removes the placed arrays from `left`."""
     salus = profile.salus_per_stage
     free_blocks = min(profile.sram_blocks_per_stage, profile.map_rams_per_stage)
     parts, taken = [], 0
     for register in ready:
         blocks = blocks_of(register, profile)
-        count = min(left[register.name], salus, (free_blocks - taken) // blocks)
+        count = min(counts_left[register.name], salus, (free_blocks - taken) // blocks)
         if count:
             parts.append(PlacedArrays(register.name, count))
-            left[register.name] -= count
+            counts_left[register.name] -= count
             salus -= count
             taken += count * blocks
     return PipelineStage(tuple(parts), taken)
@@ -238,10 +238,10 @@ def _why_too_few_salus(profile: Profile, program: Program) -> Misfit | None:
 
 
 def _why_too_few_stages(profile: Profile, program: Program) -> Misfit | None:
-    left = place(program, profile).left
-    if not left:
+    counts_left = place(program, profile).left
+    if not counts_left:
         return None
-    name, missing = next(iter(left.items()))
+    name, missing = next(iter(counts_left.items()))
     register = next(array for array in program.registers if array.name == name)
     room = register.count - missing
     small = declare(program.name, replace(program.demand, slots=1))

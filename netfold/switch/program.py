@@ -380,8 +380,8 @@ def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
     known = programs()
     if name not in known:
         raise UnknownProgramError(f"there is no program {name!r}; {names_hint(name, known)}")
-    asked = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
-    return replace(known[name].layout(known[name], asked), demand=demand)
+    wanted = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
+    return replace(known[name].layout(known[name], wanted), demand=demand)
 
 
 # Memory sizes in readable units.

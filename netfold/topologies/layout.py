@@ -51,26 +51,30 @@ class Layout(NamedTuple):
 
 def layout(graph: nx.Graph) -> Layout:
     """Places of all nodes of a valid graph; the same graph has the same places."""
-    drawn = in_one_piece(graph)
-    inner, attributes = switches(drawn), drawn.nodes
+    one_piece = in_one_piece(graph)
+    inner, attributes = switches(one_piece), one_piece.nodes
     if all("coordinates" in attributes[name] for name in inner):
         at = {name: tuple(attributes[name]["coordinates"]) for name in inner}
         if max(map(len, at.values())) > 1:
             curved = frozenset(
                 frozenset((a, b))
-                for a, b in drawn.edges
+                for a, b in one_piece.edges
                 if a in at and b in at and _passes_others(at[a], at[b])
             )
-            return _with_hosts(drawn, _grid(at), curved=curved, side=-math.pi / 3)
+            return _with_hosts(one_piece, _grid(at), curved=curved, side=-math.pi / 3)
         inner = sorted(inner, key=lambda name: at[name])
-    elif len(inner) == 1 or len({_level(drawn, name) for name in inner}) > 1:
-        asides = {name: (0.0, -1.0 if data["kind"] == HOST else 1.0) for name, data in drawn.nodes(data=True)}
-        islands = _members(drawn, hosts(drawn), "island")
-        return Layout(drawn, _rows(drawn), asides, islands if len(islands) > 1 else {}, frozenset(), True)
-    groups = _members(drawn, inner, "group")
+    elif len(inner) == 1 or len({_level(one_piece, name) for name in inner}) > 1:
+        asides = {
+            name: (0.0, -1.0 if data["kind"] == HOST else 1.0) for name, data in one_piece.nodes(data=True)
+        }
+        islands = _members(one_piece, hosts(one_piece), "island")
+        return Layout(
+            one_piece, _rows(one_piece), asides, islands if len(islands) > 1 else {}, frozenset(), True
+        )
+    groups = _members(one_piece, inner, "group")
     if len(groups) > 1 and sum(map(len, groups.values())) == len(inner):
-        return _with_hosts(drawn, _circles(list(groups.values())), groups)
-    return _with_hosts(drawn, _circle(inner, _radius(len(inner))))
+        return _with_hosts(one_piece, _circles(list(groups.values())), groups)
+    return _with_hosts(one_piece, _circle(inner, _radius(len(inner))))
 
 
 def in_one_piece(graph: nx.Graph) -> nx.Graph:

@@ -268,8 +268,8 @@ def _second_eigenvector(fabric: SwitchFabric) -> NDArray[np.float64]:
     for _ in range(_ITERATIONS):
         vector -= vector.mean()
         vector /= max(float(np.abs(vector).max()), 1e-300)
-        drawn = np.bincount(fabric.source, weights * vector[fabric.target], size)
-        vector = (shift - strength) * vector + drawn
+        neighbour_sums = np.bincount(fabric.source, weights * vector[fabric.target], size)
+        vector = (shift - strength) * vector + neighbour_sums
     return vector
 
 
@@ -295,8 +295,8 @@ def _settle(fabric: SwitchFabric, sides: Sides) -> Sides:
     free[fabric.rack_rows] = False
     sides = sides.copy()
     for _ in range(_SETTLE):
-        drawn = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)
-        moved = np.where(free & (drawn != 0), np.sign(drawn), sides)
+        pull_bps = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)
+        moved = np.where(free & (pull_bps != 0), np.sign(pull_bps), sides)
         if (moved == sides).all():
             break
         sides = moved
@@ -312,8 +312,8 @@ def _swap(fabric: SwitchFabric, sides: Sides) -> Sides:
     inner = (rack_numbers[fabric.source] >= 0) & (rack_numbers[fabric.target] >= 0)
     between[rack_numbers[fabric.source[inner]], rack_numbers[fabric.target[inner]]] = fabric.rate_bps[inner]
     for _ in range(rows.size):
-        drawn = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)[rows]
-        gain = -drawn * sides[rows]  # capacity to the other side less that to the own
+        pull_bps = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)[rows]
+        gain = -pull_bps * sides[rows]  # capacity to the other side less that to the own
         ahead, behind = np.flatnonzero(sides[rows] > 0), np.flatnonzero(sides[rows] < 0)
         if not ahead.size or not behind.size:
             break

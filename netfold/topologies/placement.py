@@ -48,8 +48,8 @@ def _order(graph: nx.Graph, policy: str, seed: int) -> list[str]:
     if policy == "spread":
         return [host for turn in zip_longest(*_groups(graph)) for host in turn if host is not None]
     if policy == "random":
-        drawn = {host: mix_plain(seed, rng_streams.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
-        return sorted(drawn, key=drawn.__getitem__)
+        keys = {host: mix_plain(seed, rng_streams.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
+        return sorted(keys, key=keys.__getitem__)
     if policy == "rails":
         return _by_rail(graph)
     others = ", ".join(repr(name) for name in POLICIES)

@@ -156,8 +156,8 @@ def _names(graph: nx.Graph) -> dict[Any, str]:
         node: label if label and count[label] == 1 else f"{label}_{_text(node)}".lstrip("_")
         for node, label in labels.items()
     }
-    taken = Counter(names.values())
-    return {node: name if taken[name] == 1 else f"{name}#{_text(node)}" for node, name in names.items()}
+    name_counts = Counter(names.values())
+    return {node: name if name_counts[name] == 1 else f"{name}#{_text(node)}" for node, name in names.items()}
 
 
 def _node(attributes: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
@@ -471,7 +471,7 @@ def _add_edges(graph: nx.Graph, entries: Sequence[dict[str, Any]], units: Units)
 
 def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str, str]]:
     """Replace text with a unit by its number; yields attributes that cannot be read, and why."""
-    for key, read in units.items():
+    for key, parse in units.items():
         short = key.partition("_")[0]  # "rate_bps" is written as "rate" where it has a unit
         if short in attributes and key in attributes:
             yield key, f"has both {short} and {key}; leave out one of them"
@@ -484,7 +484,7 @@ def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str,
         written = short if short in attributes else key
         if written == short or isinstance(attributes.get(key), str):
             try:
-                attributes[key] = read(attributes.pop(written))
+                attributes[key] = parse(attributes.pop(written))
             except ValueError as error:
                 yield key, f"{written}: {error}"
 

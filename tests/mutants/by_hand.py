@@ -76,7 +76,7 @@ CHANGES = (
     ),
     (
         "gradients are kept as DDP's buckets change them",
-        'return detached.to("cpu", self._reduced[place].parameter.dtype«, copy=True→»)',
+        'return detached.to("cpu", self._reduced[position].parameter.dtype«, copy=True→»)',
     ),
     ("flipped bits are not found", "if «hashlib.sha256(content).digest() !=→not» data[:_DIGEST_BYTES]:"),
     ("sums may be ten times off the bound", "if record.max_error_over_bound <= «1.0→10.0»:"),

@@ -117,8 +117,8 @@ class UnionCounts(NamedTuple):
     def scanned_bytes(self) -> float:
         """Bytes read to find a worker's members and their numbers (see `index.nonzeros_of`)."""
         is_gathered = DENSE_SHARE * self.own_members <= self.elements
-        read = self.own_members if is_gathered else self.elements
-        return 4 * self.elements + (0 if self.values == "float32" else 4 * read)
+        elements_read = self.own_members if is_gathered else self.elements
+        return 4 * self.elements + (0 if self.values == "float32" else 4 * elements_read)
 
     def summed_bytes(self, count: float, words: float) -> float:
         """Traffic of gathering and encoding values, and of decoding and putting back the sums."""
@@ -249,21 +249,21 @@ class UnionMemory:
 
     def learn(self, decoded: Gradient, observed: Observed) -> WideIndex:
         """Learn a round; return its union, or the best estimate of it."""
-        shown = own_index(decoded)
-        union = _sent_union(shown.size, observed)
+        nonzero_index = own_index(decoded)
+        union = _sent_union(nonzero_index.size, observed)
         if union is not None:
-            self._union, self._shown = union, shown
+            self._union, self._shown = union, nonzero_index
             return union
         live = _sent_blocks(decoded.size, observed)
         if live is not None:
-            shown = _with_one_in_each(live, shown)
+            nonzero_index = _with_one_in_each(live, nonzero_index)
         if self._union is None or self._shown is None:
-            return shown
+            return nonzero_index
         before = self._shown
         if live is not None:
             before = _with_one_in_each(_live_blocks(self._union), before)
         is_hidden = not _are_alike(before, self._union)
-        return self._union if is_hidden and _are_alike(before, shown) else shown
+        return self._union if is_hidden and _are_alike(before, nonzero_index) else nonzero_index
 
 
 class _Extent(NamedTuple):
@@ -300,10 +300,10 @@ def _live_blocks(index: WideIndex) -> NDArray[np.bool_]:
     return np.asarray(np.logical_or.reduceat(index != 0, np.arange(0, index.size, _RUN_WORDS)))
 
 
-def _with_one_in_each(live: NDArray[np.bool_], shown: WideIndex) -> WideIndex:
+def _with_one_in_each(live: NDArray[np.bool_], nonzero_index: WideIndex) -> WideIndex:
     """Add the first element of every live block without a member."""
-    index = shown.copy()
-    index[_RUN_WORDS * np.flatnonzero(live & ~_live_blocks(shown))] = 1
+    index = nonzero_index.copy()
+    index[_RUN_WORDS * np.flatnonzero(live & ~_live_blocks(nonzero_index))] = 1
     return index
 
 

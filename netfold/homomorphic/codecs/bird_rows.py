@@ -95,9 +95,9 @@ def groups_of(tensors: tuple[Tensor, ...]) -> tuple[RowGroup, ...]:
     return tuple(_group(index, tensors[index], riders.get(index, ())) for index in group_places)
 
 
-def _group(place: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
+def _group(number: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
     rows = tensor.shape[0] if len(tensor.shape) > 1 else min(1, tensor.elements)
-    return RowGroup(tensor.name, place, tensor.start, rows, tensor.elements // max(1, rows), riders)
+    return RowGroup(tensor.name, number, tensor.start, rows, tensor.elements // max(1, rows), riders)
 
 
 def norms_of(gradient: Gradient, group: RowGroup, kind: str) -> Norms:
@@ -407,21 +407,21 @@ def scale_of(scale: float, workers: int, group: RowGroup) -> float:
     return scale
 
 
-def bits_count(groups: Sequence[RowGroup], kept: Sequence[Kept]) -> int:
+def bits_count(groups: Sequence[RowGroup], samples: Sequence[Kept]) -> int:
     """Elements whose signs are sent."""
-    return sum(sample.rows.size * group.sent_elements for group, sample in zip(groups, kept, strict=True))
+    return sum(sample.rows.size * group.sent_elements for group, sample in zip(groups, samples, strict=True))
 
 
 def written_payload(
-    gradient: Gradient, groups: Sequence[RowGroup], kept: Sequence[Kept]
+    gradient: Gradient, groups: Sequence[RowGroup], samples: Sequence[Kept]
 ) -> NDArray[np.uint32]:
     """The words of a message."""
     tensors = sum(1 + len(group.riders) for group in groups)
-    count = bits_count(groups, kept)
+    count = bits_count(groups, samples)
     scales = np.zeros(tensors, np.float32)
     bits = np.zeros(-(-count // WORD_BITS), np.uint32)
     position = 0
-    for group, sample in zip(groups, kept, strict=True):
+    for group, sample in zip(groups, samples, strict=True):
         scales[[group.tensor, *(rider.tensor for rider in group.riders)]] = sample.scale
         for span, row_elements in group.parts():
             position = write_signs(gradient[span], row_elements, sample.rows, bits, position)
@@ -430,9 +430,9 @@ def written_payload(
             scales.view(np.uint32),
             np.array([count], np.uint32),
             bits.byteswap(inplace=True),
-            *(kept_group.rows.astype(np.uint32) for kept_group in kept),
-            _pack([kept_group.halves for kept_group in kept if kept_group.halves is not None]),
-            np.array([kept_group.rows.size for kept_group in kept], np.uint32),
+            *(kept_group.rows.astype(np.uint32) for kept_group in samples),
+            _pack([kept_group.halves for kept_group in samples if kept_group.halves is not None]),
+            np.array([kept_group.rows.size for kept_group in samples], np.uint32),
         ]
     )
 
@@ -477,14 +477,14 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     scales = words[:tensors].view(np.float32)
     indices = words[first + bits_words :][:rows_count].astype(np.int64)
     halves = words[first + bits_words + rows_count :][:halves_words].view(np.float16)
-    kept, begin = [], 0
+    samples, begin = [], 0
     for group, count in zip(groups, counts.tolist(), strict=True):
         rows, row_scales = indices[begin : begin + count], halves[begin : begin + count]
         if count and not (rows[-1] < group.rows and (rows[1:] > rows[:-1]).all()):
             raise _damage_error(sender, f"its indices are not ascending rows of {group.rows}")
-        kept.append(Kept(rows, float(scales[group.tensor]), row_scales if has_halves else None))
+        samples.append(Kept(rows, float(scales[group.tensor]), row_scales if has_halves else None))
         begin += count
-    return Read(kept, words[first : first + bits_words].byteswap())
+    return Read(samples, words[first : first + bits_words].byteswap())
 
 
 def _damage_error(sender: int, reason: str) -> DecodeError:
@@ -705,11 +705,11 @@ class RowsEncoder(Encoder):
 
     def _encode(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
         key_parts = round.seed, round.step, round.bucket, self.rank
-        kept = [
+        samples = [
             self.codec.choose(gradient, group, round.workers, Draws((*key_parts, number)))
             for number, group in enumerate(groups)
         ]
-        return written_payload(gradient, groups, kept)
+        return written_payload(gradient, groups, samples)
 
     def _total(self, merged: Merged, gradient: Gradient, groups: Sequence[RowGroup]) -> Gradient:
         """A server's sum, read-only because workers may share it; or that of the messages."""

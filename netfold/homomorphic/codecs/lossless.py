@@ -286,10 +286,10 @@ class _PublishedTable:
     def decode(self, merged: Merged, decoded: Gradient, round: Round) -> None:
         """Peel, estimate the remaining members, and report them."""
         order = peeling.peeling_order(self.graph)
-        left = merged.words.copy()
+        remainder = merged.words.copy()
         sums = np.zeros(int(self._place.offsets[-1]), merged.words.dtype)
-        peeling.replay(self.graph, order, left, sums, is_flagged=self._is_float)
-        missing = peeling.estimate(self.graph, order, left, sums)
+        peeling.replay(self.graph, order, remainder, sums, is_flagged=self._is_float)
+        missing = peeling.estimate(self.graph, order, remainder, sums)
         decode(self._place, sums, decoded, clear=True)
         if missing.size:
             total = self._place.support.count

@@ -108,5 +108,5 @@ def keep_rest(words: Bits, magnitude: np.float32, gradient: Gradient, residual: 
         held = residual[32 * w : 32 * w + 32]
         word = words[w]
         for j in range(values.size):
-            taken = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
-            held[j] = (values[j] + held[j]) - taken
+            decoded = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
+            held[j] = (values[j] + held[j]) - decoded

@@ -392,17 +392,17 @@ class Recorder:
                     self._copies[index] = self._copy(index, tensor.parameter.grad)
             times.hidden_ns += time.perf_counter_ns() - began_ns
 
-    def _ready_hook(self, place: int) -> Callable[[Any], None]:
+    def _ready_hook(self, position: int) -> Callable[[Any], None]:
         def ready(parameter: Any) -> None:
             times = self._times
             if times is None or not self._is_synced or self.is_done:
                 return
             self._backward_begins()
             self._wait_for_device()
-            times.ready_ns[place] = times.now()
+            times.ready_ns[position] = times.now()
             if self._is_wanted():
                 began_ns = time.perf_counter_ns()
-                self._copies[place] = self._copy(place, parameter.grad)
+                self._copies[position] = self._copy(position, parameter.grad)
                 times.hidden_ns += time.perf_counter_ns() - began_ns
 
         return ready
@@ -449,15 +449,15 @@ class Recorder:
 
             torch.cuda.current_stream(device).synchronize()
 
-    def _copy(self, place: int, gradient: Any) -> Any:
+    def _copy(self, position: int, gradient: Any) -> Any:
         """A gradient on the CPU as trace.json says it is kept: dense, or as rows."""
-        row = self._rows[place]
+        row = self._rows[position]
         detached = gradient.detach().reshape(row.shape) if not gradient.dim() else gradient.detach()
         if row.layout == "rows":
             detached = detached.coalesce() if detached.is_sparse else detached.to_sparse(1)
         elif detached.is_sparse:
             detached = detached.to_dense()
-        return detached.to("cpu", self._reduced[place].parameter.dtype, copy=True)
+        return detached.to("cpu", self._reduced[position].parameter.dtype, copy=True)
 
     def _write(self, step: int, times: _Times) -> None:
         """Write the gradients of a step, and keep its times."""
@@ -481,14 +481,14 @@ class Recorder:
             return {"step": record["step"], "times": None}
         start_ns = record["backward_start_ns"]
         end_ns = max([start_ns, *record["ready_ns"].values()])
-        kept = set(record["kept"])
+        kept_names = set(record["kept"])
         ready = {index: record["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
         times = {key: record[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
         times |= {
             "backward_start_ns": start_ns,
             "backward_end_ns": end_ns,
             "synced_ns": max(end_ns, record["synced_ns"]),
-            "ready_ns": [ready[index] if index in kept else None for index in order],
+            "ready_ns": [ready[index] if index in kept_names else None for index in order],
             "bucket_ready_ns": [max(ready[index] for index in bucket) for bucket in buckets],
             "recording_ns": record["recording_ns"],
             "micro_batches": record["micro_batches"],

@@ -270,9 +270,9 @@ class RecordingParts:
         try:
             parts = [json.loads((joining / name).read_bytes()) for name in names]
             trace = join_parts(parts)
-            kept = {rank_step["file"] for step in trace["steps"] for rank_step in step["ranks"]}
+            file_names = {rank_step["file"] for step in trace["steps"] for rank_step in step["ranks"]}
             for path in joining.iterdir():
-                if path.name not in kept:
+                if path.name not in file_names:
                     path.unlink()
             content = json.dumps(trace, separators=(",", ":")).encode()
             if len(content) > TRACE_BYTES_MAX:

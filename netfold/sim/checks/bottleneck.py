@@ -394,11 +394,11 @@ class _Walk:
 
     def _instead(self, worker: int, start_ps: int, end_ps: int, is_late: bool) -> Iterator[Piece]:
         """What a worker does while it is not in the round, or waits for its device."""
-        left = [(start_ps, end_ps)]
+        uncovered = [(start_ps, end_ps)]
         cause = BottleneckCause.STRAGGLER if is_late else BottleneckCause.DEVICE
         for phase in self._workers[worker].during(start_ps, end_ps):
             outside: list[tuple[int, int]] = []
-            for begin_ps, until_ps in left:
+            for begin_ps, until_ps in uncovered:
                 low, high = max(begin_ps, phase.start_ps), min(until_ps, phase.end_ps)
                 if low >= high:
                     outside.append((begin_ps, until_ps))
@@ -408,8 +408,8 @@ class _Walk:
                 else:
                     yield Piece(low, high, cause, worker, phase.phase)
                 outside += [(begin_ps, low), (high, until_ps)]
-            left = [span for span in outside if span[0] < span[1]]
-        for begin_ps, until_ps in left:
+            uncovered = [span for span in outside if span[0] < span[1]]
+        for begin_ps, until_ps in uncovered:
             yield Piece(begin_ps, until_ps, cause, worker, "idle")
 
 
@@ -507,15 +507,15 @@ def _network_parts(
     """One part per group of links, equally busy, that bound some samples, and one per other cause."""
     parts = []
     named_links: set[int] = set()
-    left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
-    while left:
-        link = max(left, key=lambda candidate: (split.total_ps[candidate], -candidate))
+    links_left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
+    while links_left:
+        link = max(links_left, key=lambda candidate: (split.total_ps[candidate], -candidate))
         group = [
             peer
             for peer in split.alike(link)
             if network.kinds[peer] is network.kinds[link] and peer not in named_links
         ]
-        left -= set(group)
+        links_left -= set(group)
         named_links |= set(group)
         following = split.next_busiest(group)
         time_ps = float(split.by_link_ps[np.isin(split.chosen, group)].sum())
@@ -551,8 +551,8 @@ def _faster(total_ps: float, saved_ps: float) -> float | None:
 
 def _fewer(parts: list[TimePart]) -> list[TimePart]:
     """The largest parts; the time of the others is that of their cause, at no single place."""
-    kept, merged_parts = parts[:PARTS_MAX], parts[PARTS_MAX:]
+    largest_parts, merged_parts = parts[:PARTS_MAX], parts[PARTS_MAX:]
     shares: dict[str, float] = defaultdict(float)
     for part in merged_parts:
         shares[part.cause] += part.share
-    return [*kept, *(TimePart(cause, "", "", 0.0, share) for cause, share in shares.items())]
+    return [*largest_parts, *(TimePart(cause, "", "", 0.0, share) for cause, share in shares.items())]

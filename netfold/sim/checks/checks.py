@@ -561,12 +561,12 @@ def switches_add_up(
             for link in links
             if link.source == node and link not in loopbacks
         )
-        taken, sent, receivers = programs.get(number, _Programs())
-        if came < taken:
-            return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
+        counted_in, sent, receivers = programs.get(number, _Programs())
+        if came < counted_in:
+            return Finding(False, f"switch {node} received {came} packets, its programs saw {counted_in}")
         if any(link.in_flight_packets for link in loopbacks):
             continue  # results in the loopback: not copied yet
-        wanted = came - taken + sent
+        wanted = came - counted_in + sent
         lost = sum(link.lost_packets + link.dropped_packets for link in loopbacks)
         least, most = wanted - lost * receivers, wanted - lost + copies
         if not least <= left <= most:
@@ -611,5 +611,5 @@ def _point_packets(program: ProgramSpec, receivers: int, counted: Mapping[str, i
         return counts["packets"] + acknowledged, counts["forwarded"] + acknowledged * receivers
     to_one = sum(counts[name] for name in ("answers", "late", "expired", "partials"))
     to_all = sum(counts[name] for name in ("results", "timed_out", "installed", "split"))
-    taken = sum(counts[name] for name in ("packets", "installed", "stale_results", "split"))
-    return taken, to_one + to_all * receivers
+    packets_count = sum(counts[name] for name in ("packets", "installed", "stale_results", "split"))
+    return packets_count, to_one + to_all * receivers

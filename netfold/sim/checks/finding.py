@@ -124,8 +124,8 @@ def _require_elements(note: Note, elements: int) -> None:
 
 def _named_elements(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
     """Elements that the notes of a kind name."""
-    named = [note.elements for note in notes if note.kind is kind and note.elements is not None]
-    return np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
+    element_arrays = [note.elements for note in notes if note.kind is kind and note.elements is not None]
+    return np.unique(np.concatenate(element_arrays)) if element_arrays else np.empty(0, np.int64)
 
 
 def _are_equal(notes: Sequence[Note], others: Sequence[Note]) -> bool:
@@ -160,13 +160,13 @@ def nothing_leaked(ending: Ending) -> Finding:
     """
     if not ending.leaks:
         return Finding(True, "every slot and entry of the switches is free or complete")
-    left, causes = _format_leaks(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
+    leaked, causes = _format_leaks(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
     if not causes:
-        return Finding(False, f"{left}; no injected fault explains it")
+        return Finding(False, f"{leaked}; no injected fault explains it")
     most = _explained_count(ending)
     if most < len(ending.leaks):
-        return Finding(False, f"{left}; injected faults explain {most} of them at most: {causes}")
-    return Finding(True, f"{left}; injected faults explain it: {causes}")
+        return Finding(False, f"{leaked}; injected faults explain {most} of them at most: {causes}")
+    return Finding(True, f"{leaked}; injected faults explain it: {causes}")
 
 
 def leak_warnings(ending: Ending) -> tuple[str, ...]:

@@ -566,8 +566,8 @@ class ScheduledRun(HostRun):
             present = under_way.present
             workers = int(present.sum())
             is_mixed = bool((engine.contributors(under_way.number, worker) != workers).any())
-            named = None if workers == self.workers and not is_mixed else present
-            merged = Merged(under_way.result, workers, present=named, is_mixed=is_mixed)
+            contributors = None if workers == self.workers and not is_mixed else present
+            merged = Merged(under_way.result, workers, present=contributors, is_mixed=is_mixed)
         if exchange.finished.served == self.workers - 1:  # the last worker
             del self._under_way[exchange.number]
             self._context.fabric.close_schedule(under_way.number)

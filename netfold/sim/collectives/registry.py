@@ -97,9 +97,9 @@ def estimates(
     """
     words = -(-size_bytes // ELEMENT_BYTES)
     candidates = dict(sections or {})
-    named = {section.kind for section in candidates.values()}
+    kinds = {section.kind for section in candidates.values()}
     for kind, spec in collectives().items():
-        candidates.update({} if kind in named else _with_defaults(spec))
+        candidates.update({} if kind in kinds else _with_defaults(spec))
     times: dict[str, Estimate | NetfoldError] = {}
     for name, section in candidates.items():
         estimate = collectives()[section.kind].estimate

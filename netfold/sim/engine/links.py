@@ -326,11 +326,11 @@ def leave_line(at: int, row: int) -> None:
 def draw_rule(world: World, index: int, row: int) -> int:
     """Draw which rule strikes first, of the first active rule of each fate; −1: none."""
     packet, now_ps = world.packets[row], world.clock[0].now_ps
-    named, decided = world.links[index].rules, 0
+    rules_bits, decided = world.links[index].rules, 0
     hop = packet.hop - 1
     for number in range(world.rules.size):
         rule = world.rules[number]
-        if not (named >> np.uint64(number)) & np.uint64(1) or (decided >> rule.fate) & 1:
+        if not (rules_bits >> np.uint64(number)) & np.uint64(1) or (decided >> rule.fate) & 1:
             continue
         if not rule.from_ps <= now_ps < rule.until_ps:
             continue

@@ -515,12 +515,12 @@ def choose_busiest(seen: LookBuffers) -> None:
 
 
 @inlined
-def is_busier(seen: LookBuffers, index: int, own_ps: int, place: int) -> bool:
+def is_busier(seen: LookBuffers, index: int, own_ps: int, position: int) -> bool:
     """Whether a link goes before the one at a place of the list."""
-    other_ps = seen.links_busy_ps[place]
+    other_ps = seen.links_busy_ps[position]
     if other_ps != own_ps:
         return bool(other_ps < own_ps)
-    return bool(seen.before_ps[seen.links[place]] < seen.before_ps[index])
+    return bool(seen.before_ps[seen.links[position]] < seen.before_ps[index])
 
 
 @kernel

@@ -342,17 +342,17 @@ def cut(world: World, link: int) -> None:
         lose_until(world, index, first)
         world.links[index].buffer_ps = DOWN
     row.wire_order = -1
-    left = []
+    entries = []
     for entry in world.heap[: clock.heap_count].tolist():
         kind, index = entry[2] & ~ROW, entry[2] & ROW
         if kind == DELAYED and world.packets[index].link == link:
             lose(world, index)
         elif entry[2] not in waiting:
-            left.append(entry)
-    left.sort()  # a sorted list is a heap
-    if left:
-        world.heap[: len(left)] = np.array(left, world.heap.dtype)
-    clock.heap_count = len(left)
+            entries.append(entry)
+    entries.sort()  # a sorted list is a heap
+    if entries:
+        world.heap[: len(entries)] = np.array(entries, world.heap.dtype)
+    clock.heap_count = len(entries)
     row.queued_bytes = sum(int(world.packets[packet].size_bytes) for packet in queue(world, link))
     row.begun_leaves_ps = world.links[lane].free_at_ps = clock.now_ps
 

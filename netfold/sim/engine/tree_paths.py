@@ -60,14 +60,14 @@ def receivers_of(job: Job, place: int) -> tuple[int, ...]:
     """
     number = place - len(job.points)
     if number >= 0:
-        point, kept = job.splits[number].point, job.splits[number].children
+        point, children = job.splits[number].point, job.splits[number].children
     else:
         point, number = place, -1
         served = {child for split in job.splits if split.point == point for child in split.children}
-        kept = tuple(child for child in range(len(job.children_of(point))) if child not in served)
+        children = tuple(child for child in range(len(job.children_of(point))) if child not in served)
     targets = [target for target, _ in _children(job, point)]
     below = (split.switch for split in job.splits if (split.point, split.parent) == (point, number))
-    return (*(targets[child] for child in kept), *below)
+    return (*(targets[child] for child in children), *below)
 
 
 def with_splits(network: Network, job: Job, can_split: Callable[[int], bool]) -> Job:
@@ -125,8 +125,8 @@ def _grow(
         number, hops = len(splits), able[-1]
         splits.append(Split(group[0].nodes[hops], point, parent, (), routes[group[0].child]))
         remaining_ways = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
-        kept = _grow(splits, point, number, remaining_ways, routes=routes, can_split=can_split)
-        splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(kept)))
+        branches = _grow(splits, point, number, remaining_ways, routes=routes, can_split=can_split)
+        splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(branches)))
     return direct
 
 

@@ -482,8 +482,8 @@ class HostAllocation:
 
     def owner(self, host: str) -> Location | None:
         """The job that runs a worker or server on a host."""
-        taken = self._taken.get(host)
-        return None if taken is None else taken[1]
+        occupant = self._taken.get(host)
+        return None if occupant is None else occupant[1]
 
     def _free(self) -> list[str]:
         return [host for host in hosts(self._graph) if host not in self._taken]

@@ -258,14 +258,15 @@ def _alike(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group]:
+def groups_of(variants: Sequence[Entry], baseline_name: str | None = None) -> list[Group]:
     """The variants of a summary in groups, by label; `named` is the variant wanted as the baseline."""
     by_key: dict[Hashable, list[Entry]] = {}
     for variant in variants:
         by_key.setdefault(_key(variant), []).append(variant)
     labels = _labels([members[0] for members in by_key.values()])
     groups = [
-        Group(label, tuple(members), named) for label, members in zip(labels, by_key.values(), strict=True)
+        Group(label, tuple(members), baseline_name)
+        for label, members in zip(labels, by_key.values(), strict=True)
     ]
     return sorted(groups, key=lambda group: group.label)
 
@@ -294,7 +295,7 @@ def _labels(firsts: Sequence[Entry]) -> list[str]:
     ]
 
 
-def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[dict[str, Any]]:
+def with_ranking(variants: Sequence[dict[str, Any]], baseline_name: str | None) -> list[dict[str, Any]]:
     """Variants of a summary, each with its group, its rank there, and its time relative to the baseline."""
     rankings = {
         variant["name"]: {
@@ -304,7 +305,7 @@ def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[
             "times_baseline": group.times(variant),
             "rank": group.rank(variant),
         }
-        for group in groups_of(variants, named)
+        for group in groups_of(variants, baseline_name)
         for variant in group.members
     }
     return [variant | {"ranking": rankings[variant["name"]]} for variant in variants]
@@ -441,8 +442,8 @@ class Baseline:
         ]
         wanted = self.variant or ("" if self.is_only else variant["name"])
         same = next((member for member in mine if member["name"] == wanted), None)
-        named = self.run.summary.get("baseline")
-        return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
+        baseline_name = self.run.summary.get("baseline")
+        return same or (Group(group.label, tuple(mine), baseline_name).baseline if mine else None)
 
 
 def baseline_of(folder: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
@@ -528,8 +529,8 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
         notes += [*_other_inputs(run, base.run), *([] if base.variant else _list_unmatched(run, base.run))]
     notes += _other_workers(run, base)
     notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
-    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
-        notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
+    if unfinished := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
+        notes.append(f"{name_of(run)}: unfinished, {unfinished} did not run to the end")
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
     if set(kinds.values()) - {*GOOD, "stalled"}:
         notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")

@@ -163,10 +163,10 @@ class FittingTable(Table):
         return groups
 
     def _with(self, numbers: Sequence[int]) -> Table:
-        kept = [self.columns[number] for number in numbers]
+        columns = [self.columns[number] for number in numbers]
         table = Table()
-        for column in kept:
+        for column in columns:
             table.add_column(column.header, justify=column.justify, no_wrap=True)
-        for cells in zip(*(column.cells for column in kept), strict=True):
+        for cells in zip(*(column.cells for column in columns), strict=True):
             table.add_row(*cells)
         return table

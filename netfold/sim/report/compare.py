@@ -172,9 +172,9 @@ def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
         for row in words.parts(variant["metrics"]):
             name = row["label"] if row["phase"] == "network" else row["phase"]
             shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
-        shown = [name for name, share in shares.items() if share >= SHARE_MIN]
-        if len(shown) > 1:
-            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in shown)
+        names = [name for name, share in shares.items() if share >= SHARE_MIN]
+        if len(names) > 1:
+            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in names)
             lines.append(f"time of {variant['name']}: {text}")
     return lines
 
@@ -304,8 +304,8 @@ class Comparison(VerbResult):
             for row in sorted(self.rows, key=lambda row: (row.group, row.rank is None, row.rank or 0))
         ]
         with house_style():
-            drawn = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
-            return None if drawn is None else to_svg(drawn)
+            chart = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
+            return None if chart is None else to_svg(chart)
 
     def _ranked(self, row: VariantRow) -> str:
         """The rank of a row in its group, and whether others share it."""

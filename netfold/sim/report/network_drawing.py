@@ -371,8 +371,8 @@ class _Classes:
 def _rates_text(links: Sequence[Link]) -> str:
     """ "512 links of 100Gbps", the fastest first; an edge is one link here."""
     counted = sorted(Counter(link.rate_bps for link in links).items(), reverse=True)
-    shown = [f"{count} links of {RATE.format(rate)}" for rate, count in counted[:3]]
-    return ", ".join(shown) + (", …" if len(counted) > 3 else "")
+    rate_texts = [f"{count} links of {RATE.format(rate)}" for rate, count in counted[:3]]
+    return ", ".join(rate_texts) + (", …" if len(counted) > 3 else "")
 
 
 def _busy_texts(links: Sequence[Link], look: Look, is_within: bool = False) -> list[str]:

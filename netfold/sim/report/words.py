@@ -214,8 +214,8 @@ def to_target(metrics: Mapping[str, Any]) -> str:
     if metrics["steps_to_target"] is None:
         return f"{target} missed"
     steps = format_count(metrics["steps_to_target"], "step")
-    taken = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
-    return f"{target} in {steps}, {', '.join(taken)}"
+    cost = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
+    return f"{target} in {steps}, {', '.join(cost)}"
 
 
 # Text of files on a terminal: control characters are shown, not obeyed.

@@ -353,13 +353,13 @@ def fusion_facts(job: JobPlan) -> dict[str, Any] | None:
 
 def _costs(costs: Costs) -> dict[str, Any]:
     stages = costs.stages
-    named = {"encode": stages.encode, "network": stages.network, "decode": stages.decode}
+    stage_costs = {"encode": stages.encode, "network": stages.network, "decode": stages.decode}
     return {
         "forward_us": costs.forward_ps / PS_PER_US,
         "backward_us": costs.backward_ps / PS_PER_US,
         "samples": len(costs.samples),
         "fit_error": costs.fit_error,
-        "stages": {name: _cost(cost) for name, cost in named.items()},
+        "stages": {name: _cost(cost) for name, cost in stage_costs.items()},
     }
 
 

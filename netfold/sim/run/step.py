@@ -348,13 +348,13 @@ class WireBytes:
         if now == before:
             return
         self._counted[worker] = now
-        left = np.array([now[0] - before[0], now[1] - before[1]], np.int64)
+        new_bytes = np.array([now[0] - before[0], now[1] - before[1]], np.int64)
         weight_left = sum(weight for _, weight in self._open[worker])
         for log, weight in self._open[worker]:
-            share = left * weight // weight_left
+            share = new_bytes * weight // weight_left
             log.wire_bytes += share
-            left, weight_left = left - share, weight_left - weight
-        self._unclaimed[worker] += left
+            new_bytes, weight_left = new_bytes - share, weight_left - weight
+        self._unclaimed[worker] += new_bytes
 
 
 # A worker's passes over its model in a step, on its device, also those that its encoder asks for.

@@ -352,8 +352,8 @@ def _job_result(
         return _never_admitted(variant, plan, job_times)
     job.record_open_step()
     ending = _ending(plan, job, diagnosis.of(variant.job_names[index]) if diagnosis else None)
-    if (left := arrivals.leaks[index]) is not None and ending.verdict == "pass":
-        ending = ending._replace(leaks=left)
+    if (leak := arrivals.leaks[index]) is not None and ending.verdict == "pass":
+        ending = ending._replace(leaks=leak)
     if ending.leaks:
         ending = ending._replace(leak_causes=leak_causes(variant, plan, faults))
     admitted = tuple(plan for plan, counts in zip(variant.jobs, counters, strict=True) if counts is not None)

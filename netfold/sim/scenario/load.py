@@ -297,18 +297,18 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
     if not isinstance(items.value, tuple):
         mistakes.add(items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint))
         return {}
-    named: dict[str, Node] = {}
+    nodes_by_name: dict[str, Node] = {}
     for item in items.value:
         if not isinstance(item.value, Mapping):
             mistakes.add(item.error(f"must be a mapping, found {shown(item.plain)}", hint))
         elif "name" not in item.value:
             mistakes.add(missing_key(item, "name", hint))
-        elif (name := str(item.value["name"].plain)) in named:
-            first = duplicate_hint(named[name], items.path)
+        elif (name := str(item.value["name"].plain)) in nodes_by_name:
+            first = duplicate_hint(nodes_by_name[name], items.path)
             mistakes.add(item.error(f"the name {shown(name)} appears twice", first))
         else:
-            named[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
-    return named
+            nodes_by_name[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
+    return nodes_by_name
 
 
 def _merge(document: Node, item: Node, mistakes: Mistakes) -> Node:

@@ -129,9 +129,9 @@ def _section(topology: type[Topology]) -> type[TopologySection]:
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name in annotations},
         **_OVERRIDES,
     }
-    made = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)
-    made.made_by = topology
-    return made
+    section = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)
+    section.made_by = topology
+    return section
 
 
 def _key(field: Field[Any]) -> tuple[Any, Any]:

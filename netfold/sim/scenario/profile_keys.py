@@ -112,8 +112,8 @@ def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node
             continue
         with mistakes.collecting():
             items.append(_from_file(item, folder))
-    read = Node(tuple(items), listed.file, listed.line, listed.path)
-    return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
+    list_node = Node(tuple(items), listed.file, listed.line, listed.path)
+    return Node({**document.children, "profiles": list_node}, document.file, document.line, document.path)
 
 
 def _from_file(item: Node, folder: Path) -> Node:
@@ -130,15 +130,15 @@ def custom_profiles(
     sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
 ) -> dict[str, Profile]:
     """Profiles of a scenario by name; duplicate names and invalid profiles go to `mistakes`."""
-    made: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     nodes = document.children["profiles"].value if sections else ()
     assert isinstance(nodes, tuple)
     for section, node in zip(sections, nodes, strict=True):
         with mistakes.collecting():
-            if section.name in made:
+            if section.name in profiles:
                 raise node.error(f"the name {section.name!r} appears twice", "use another name")
-            made[section.name] = _make(section, node)
-    return made
+            profiles[section.name] = _make(section, node)
+    return profiles
 
 
 def read_profile(path: str) -> Profile:

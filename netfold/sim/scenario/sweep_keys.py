@@ -219,8 +219,8 @@ def merge_settings(settings: Node, changes: Node) -> Node:
             continue
         dropped = {key for key in keys if key not in gets.children}
         if dropped & set(had.children):
-            kept = {key: child for key, child in had.children.items() if key not in dropped}
-            settings = with_child(settings, section, replace(had, value=kept))
+            children = {key: child for key, child in had.children.items() if key not in dropped}
+            settings = with_child(settings, section, replace(had, value=children))
     return merge(settings, changes)
 
 

@@ -265,16 +265,18 @@ def rising(points: Sequence[Point]) -> list[Point]:
     NetfoldError
         No point is left.
     """
-    kept: list[Point] = []
+    rising_points: list[Point] = []
     for size, time_ns in sorted(points):
-        if time_ns > (kept[-1][1] if kept else 0) and (not kept or size > kept[-1][0]):
-            kept.append((size, time_ns))
-    if not kept:
+        if time_ns > (rising_points[-1][1] if rising_points else 0) and (
+            not rising_points or size > rising_points[-1][0]
+        ):
+            rising_points.append((size, time_ns))
+    if not rising_points:
         raise NetfoldError(
             "this machine cannot be measured now: no work takes longer than the call that begins it",
             "calibrate while nothing else runs",
         )
-    return kept
+    return rising_points
 
 
 class _Passes:

@@ -378,16 +378,16 @@ def _lines(axes: Axes, study: CodecStudy, values: Sequence[float | None]) -> dic
         curve = points.setdefault((record.codec, record.pattern), [])
         if value is not None:
             curve.append((100 * record.density, value))
-    drawn = {}
+    lines = {}
     for number, ((codec, pattern), curve) in enumerate(points.items()):
         dashes, mark = patterns[pattern]
         x, y = zip(*sorted(curve), strict=True) if curve else ((), ())
         width = 1.5 + 2.5 * (len(points) - 1 - number) / len(points)  # equal lines stay visible
         name = f"{codec}, {pattern}" if len(patterns) > 1 else codec
-        (drawn[name],) = axes.plot(
+        (lines[name],) = axes.plot(
             x, y, color=codecs[codec], linestyle=dashes, linewidth=width, marker=mark, markersize=3 + width
         )
-    return drawn
+    return lines
 
 
 def _logarithmic(axes: Axes, which: str) -> None:

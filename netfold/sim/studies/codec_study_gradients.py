@@ -103,13 +103,13 @@ def read_kind(text: str, options_of: Callable[[str], list[str] | None], example:
     return Node(written, text, 0, "")
 
 
-def read_value(text: str, place: str, path: str) -> Node:
+def read_value(text: str, source: str, path: str) -> Node:
     # As YAML; `place` and `path` are its location in errors.
     try:
-        return parse(place, text, first_line=0, path=path)
+        return parse(source, text, first_line=0, path=path)
     except ScenarioError as error:
         hint = "check its brackets and quotes" if error.message.startswith("broken YAML") else error.hint
-        raise ScenarioError(place, 0, path, error.message, hint) from None
+        raise ScenarioError(source, 0, path, error.message, hint) from None
 
 
 def read_codec(text: str) -> NamedCodec:
@@ -399,10 +399,10 @@ def _require_workers(name: str, rows: int, workers: int | None) -> None:
 
 def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> Source:
     """Gradients of each worker, the same in every round; with notes, of all workers the same."""
-    kept = rows[:1] if notes else rows
-    density = sum(map(np.count_nonzero, kept)) / (len(kept) * rows[0].size)
+    rows_read = rows[:1] if notes else rows
+    density = sum(map(np.count_nonzero, rows_read)) / (len(rows_read) * rows[0].size)
     digest = hashlib.sha256()
-    for row in kept:
+    for row in rows_read:
         digest.update(row.data)
     cell = GradientsCell(
         INPUT_PATTERN,

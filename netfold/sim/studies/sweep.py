@@ -106,9 +106,9 @@ class Store:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if outcome.archive:
-                kept = self.run_folder(digest)
-                shutil.rmtree(kept, ignore_errors=True)
-                files.write_folder(kept, lambda partial: unzip(outcome.archive, partial))
+                folder = self.run_folder(digest)
+                shutil.rmtree(folder, ignore_errors=True)
+                files.write_folder(folder, lambda partial: unzip(outcome.archive, partial))
             text = json.dumps({"format": _FORMAT, "digest": digest, **content}, allow_nan=False)
             files.write_file(self._folder / f"{digest}.json", text.encode())
         except OSError as error:
@@ -170,10 +170,12 @@ class _Clock:
         if wall_s:
             self.took_s += wall_s
             self.weight += self.weights[index]
-        left = sum(weight for point_index, weight in self.weights.items() if point_index not in self.ended)
+        weight_left = sum(
+            weight for point_index, weight in self.weights.items() if point_index not in self.ended
+        )
         if not self.weight:
             return None
-        return left * self.took_s / self.weight / max(1, min(self.places, len(self.weights)))
+        return weight_left * self.took_s / self.weight / max(1, min(self.places, len(self.weights)))
 
 
 def sweep_of(given: str | Path | ScenarioText, sets: Sequence[str] = (), seed: int | None = None) -> Scenario:
@@ -324,12 +326,12 @@ class _Running:
         """Take the results of points that an earlier sweep finished; say how many, of when, and which not."""
         sure, doubtful = list[Point](), list[Point]()
         for index, point in enumerate(self._points):
-            kept = self._store.get(point.digest) if point.task is not None else None
-            if kept is None:
+            outcome = self._store.get(point.digest) if point.task is not None else None
+            if outcome is None:
                 continue
             (doubtful if point.doubts else sure).append(point)
             if trusts or not point.doubts:
-                self._results[index] = PointResult(point, DONE, outcome=kept)
+                self._results[index] = PointResult(point, DONE, outcome=outcome)
         if sure:
             _LOGGER.info("%s", self._kept(sure))
         if doubtful:

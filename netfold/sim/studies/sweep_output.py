@@ -224,9 +224,10 @@ class _Ticks:
         if self.is_logarithmic:
             axes.set_xscale("log")
         step = math.ceil(len(self.values) / _TICKS_MAX)
-        shown = self.values[::step]
+        values_shown = self.values[::step]
         axes.set_xticks(
-            [self.place(value) for value in shown], [value_text(self.column, value) for value in shown]
+            [self.place(value) for value in values_shown],
+            [value_text(self.column, value) for value in values_shown],
         )
         axes.xaxis.set_minor_locator(NullLocator())
 
@@ -331,15 +332,15 @@ class SweepResult(VerbResult):
         UnwrittenError
             The folder cannot be written.
         """
-        drawn = sweep_figures(self.grid)
-        return write_pages(self.path, drawn, _render(self, drawn))
+        svgs = sweep_figures(self.grid)
+        return write_pages(self.path, svgs, _render(self, svgs))
 
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""
         rows = list(itertools.islice(fastest(self.grid), ROWS_MAX))
-        shown = [name for name in ("group",) if any(row[name] for row in rows)]
-        cells = [*shown, "variant", "time", "by", "baseline", "times"]
-        table = Table(*(path for path, _ in self.grid.keys), *shown, *HEADINGS)
+        extra_columns = [name for name in ("group",) if any(row[name] for row in rows)]
+        cells = [*extra_columns, "variant", "time", "by", "baseline", "times"]
+        table = Table(*(path for path, _ in self.grid.keys), *extra_columns, *HEADINGS)
         for row in rows:  # Text: brackets are no markup
             table.add_row(*map(Text, (*row["key"], *(row[name] for name in cells))))
         return table
@@ -400,7 +401,7 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
     files.write_file(folder / SWEEP, to_json({"format": FORMAT, **content, "tables": tables}))
 
 
-def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
+def _render(sweep: SweepResult, svgs: Mapping[str, bytes]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -412,7 +413,7 @@ def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
             "alt": BY_NAME[name.removesuffix(".svg")].title,
             "address": _address(svg),
         }
-        for name, svg in drawn.items()
+        for name, svg in svgs.items()
     ]
     verdict = kind(sweep.summary["verdict"])
     return template.render(

@@ -210,7 +210,7 @@ def drawing(network: NamedNetwork) -> Svg:
     return draw_svg(network.graph, Look(title, network.able))
 
 
-def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
+def draw_into(networks: Sequence[NamedNetwork], folder_name: str) -> list[Path]:
     """Draw one network into a file, or all into a folder, which is made; returns the paths.
 
     Raises
@@ -220,17 +220,18 @@ def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
     UnwrittenError
         A file cannot be written.
     """
-    if place.lower().endswith(SUFFIX):
+    if folder_name.lower().endswith(SUFFIX):
         if len(networks) > 1:
-            message = f"{place}: cannot draw {len(networks)} networks into one file"
+            message = f"{folder_name}: cannot draw {len(networks)} networks into one file"
             raise NetfoldError(message, "give a folder, or choose one with --variant")
-        return [write(Path(place), drawing(networks[0]))]
+        return [write(Path(folder_name), drawing(networks[0]))]
     try:
-        Path(place).mkdir(parents=True, exist_ok=True)
+        Path(folder_name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnwrittenError(f"cannot make the folder {place}: {error.strerror}") from None
+        raise UnwrittenError(f"cannot make the folder {folder_name}: {error.strerror}") from None
     return [
-        write(Path(place) / f"{_file_name(network.name)}{SUFFIX}", drawing(network)) for network in networks
+        write(Path(folder_name) / f"{_file_name(network.name)}{SUFFIX}", drawing(network))
+        for network in networks
     ]
 
 

@@ -402,7 +402,7 @@ def _best(layers: Sequence[Layer], costs: Costs) -> Partition:
     return _search(layers, costs, known, None)
 
 
-def _search(layers: Sequence[Layer], costs: Costs, known_ps: float, kept: int | None) -> Partition:
+def _search(layers: Sequence[Layer], costs: Costs, known_ps: float, plans_max: int | None) -> Partition:
     """The best division among those that begin with the kept plans, all by default, of each prefix."""
     elements = np.cumsum([0, *(layer.elements for layer in layers)]).astype(np.float64)
     ready_ps = costs.backward_ps * np.array([0.0, *(layer.ready_share for layer in layers)])
@@ -413,8 +413,8 @@ def _search(layers: Sequence[Layer], costs: Costs, known_ps: float, kept: int | 
         extended = extended._replace(prefix=np.full(sizes.size, prefix))
         least_ps = rest.step_ps(extended, prefix)
         rows = np.flatnonzero(least_ps <= known_ps * (1 + _ROUNDING))
-        if kept is not None and rows.size > kept:
-            rows = rows[np.argsort(least_ps[rows], kind="stable")[:kept]]
+        if plans_max is not None and rows.size > plans_max:
+            rows = rows[np.argsort(least_ps[rows], kind="stable")[:plans_max]]
         plans = plans.extended(_pareto(extended, rows), extended)
     whole = np.flatnonzero(plans.prefix == len(layers))
     step_ps = np.maximum(plans.decoded, plans.device + plans.decode)[whole]

@@ -61,15 +61,15 @@ def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     """Shape, order and type of an array in NumPy's format."""
     try:
         version = np.lib.format.read_magic(file)
-        read = {
+        reader = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
-        if read is None:
+        if reader is None:
             raise damage_error(
                 path, "numpy.save or savez", f"version {version[0]}.{version[1]} of the format"
             )
-        shape, is_fortran, dtype = read(file)
+        shape, is_fortran, dtype = reader(file)
     except (ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError):
         raise damage_error(path, "numpy.save or savez") from None
     if dtype.hasobject or dtype.subdtype or dtype.itemsize == 0 or not _is_possible(shape, dtype):
@@ -334,17 +334,17 @@ def _torch(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError, KeyError, TypeError):
         raise damage_error(path, "torch.save of a tensor, or of tensors by name") from None
-    named = {"": content} if isinstance(content, torch.Tensor) else content
-    if not isinstance(named, dict) or not all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in named.items()
+    tensors = {"": content} if isinstance(content, torch.Tensor) else content
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors.items()
     ):
         raise DataError(
             f"{path}: holds {type(content).__name__}, not a tensor or tensors by name",
             "torch.save(gradients, 'gradients.pt') with a tensor (workers, elements), or a dict of tensors",
         )
-    if not named:
+    if not tensors:
         raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
-    return {name: _of_torch(path, name, tensor) for name, tensor in named.items()}
+    return {name: _of_torch(path, name, tensor) for name, tensor in tensors.items()}
 
 
 def _of_torch(path: Path, name: str, tensor: Any) -> StoredArray:

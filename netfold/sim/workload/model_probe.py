@@ -140,22 +140,22 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = kwargs or {}
+        keywords = kwargs or {}
         with self:
-            parts = func.decompose(*args, **named)  # counted one by one
+            parts = func.decompose(*args, **keywords)  # counted one by one
         if parts is not NotImplemented:
             return parts
-        result = func(*args, **named)
-        self._count(func, args, named, result)
+        result = func(*args, **keywords)
+        self._count(func, args, keywords, result)
         return result
 
-    def _count(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+    def _count(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any], result: Any) -> None:
         packet = func._overloadpacket
         formula = flop_registry.get(packet) or _FORMULAS.get(packet)
-        flops = formula(*args, **named, out_val=result) if formula is not None else 0
+        flops = formula(*args, **keywords, out_val=result) if formula is not None else 0
         self.total += flops
         name = packet.__name__
-        inputs, returned = list(_tensors((args, named))), list(_tensors(result))
+        inputs, returned = list(_tensors((args, keywords))), list(_tensors(result))
         if not flops and (name in _ALLOCATING or _is_view(func, inputs, returned)):
             return
         kind = _KINDS.get(name, MATMUL) if flops else OTHER

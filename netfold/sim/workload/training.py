@@ -328,13 +328,13 @@ class TrainingWorkload:
         self._weights.keep(worker)
 
     def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
-        kept, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
+        weights, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
         with self._buffers.unchanged():
             # With local steps: the differences that steps from the kept weights come to.
             if self._local is not None:
-                self._run(step, worker, arena, 0, kept)
+                self._run(step, worker, arena, 0, weights)
             else:
-                with self._weights.replaced_by(kept):
+                with self._weights.replaced_by(weights):
                     self._run(step, worker, arena, 0)
         return arena.gradients[0]
 
@@ -407,20 +407,20 @@ class TrainingWorkload:
         return 1.0 if self._recipe.is_local else self._base_rate * self._recipe.factor(step)
 
     def _run(
-        self, step: int, worker: int, arena: Arena, place: int, start: Mapping[str, Gradient] | None = None
+        self, step: int, worker: int, arena: Arena, row: int, start: Mapping[str, Gradient] | None = None
     ) -> tuple[float, frozenset[str]]:
         """A worker's passes of a step, into a place of an arena; its loss, and the parameters it used."""
 
         def put(name: str, gradient: torch.Tensor) -> None:
-            arena.put(place, name, gradient)
+            arena.put(row, name, gradient)
 
-        arena.begin(place)
+        arena.begin(row)
         with self._blaming():
             if self._local is not None:
                 loss = self._local.run(step, worker, put, start)
             else:
                 loss = self._passes.run(step, worker, put)
-        return loss, arena.end(place)
+        return loss, arena.end(row)
 
     def _probe(self) -> tuple[ProbedStep, bool]:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""

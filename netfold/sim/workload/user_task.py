@@ -287,10 +287,10 @@ def seeded(seed: int, rng_stream: str, *key: int) -> Iterator[None]:
     What the user's code prints meanwhile goes to the error stream: the output may be one JSON object.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the user's code may use them
-    drawn = keyed(seed, rng_stream, *key).integers(2**32, size=2).tolist()
+    seeds = keyed(seed, rng_stream, *key).integers(2**32, size=2).tolist()
     with drawing(seed, rng_stream, *key), redirect_stdout(sys.stderr):
-        random.seed(drawn[0])
-        np.random.seed(drawn[1])  # noqa: NPY002
+        random.seed(seeds[0])
+        np.random.seed(seeds[1])  # noqa: NPY002
         try:
             yield
         finally:
@@ -368,8 +368,8 @@ class Watch:
                 return original.forward(self, *inputs)
 
         self._shapes = _shapes(module)
-        named = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
-        module.__class__ = type(original.__name__, (original,), named)
+        attributes = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
+        module.__class__ = type(original.__name__, (original,), attributes)
 
     def _attend(self, module: nn.Module) -> None:
         """Look at each gradient of a module when it is ready: who runs the pass may take it away then."""

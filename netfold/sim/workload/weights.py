@@ -511,13 +511,13 @@ class Arena:
         if dense is not None:
             return dense
         bucket = self._buckets[index]
-        made = mapped(bucket.elements)
+        bucket_array = mapped(bucket.elements)
         for tensor in bucket.tensors:
             if tensor.name in self._sparse:
-                self._rows[worker][tensor.name].write(made[tensor.place])
+                self._rows[worker][tensor.name].write(bucket_array[tensor.place])
             else:
-                made[tensor.place] = self._values[worker][tensor.name]
-        return made
+                bucket_array[tensor.place] = self._values[worker][tensor.name]
+        return bucket_array
 
 
 class _Buckets(Sequence[Gradient]):

@@ -283,9 +283,11 @@ class TrafficSearch:
             cost, _, points = best
 
     def _neighbours(self, points: tuple[int, ...]) -> list[tuple[int, ...]]:
-        kept = {0} if self._fixed is not None else set()
+        fixed_rows = {0} if self._fixed is not None else set()
         others = [row for row in range(len(self._able)) if row not in points]
-        dropped = [tuple(point for point in points if point != row) for row in points if row not in kept]
+        dropped = [
+            tuple(point for point in points if point != row) for row in points if row not in fixed_rows
+        ]
         changed = [rest for rest in dropped if rest]
         if len(points) < self._points_max:
             changed += [tuple(sorted((*points, row))) for row in self._promising(points, others)]
@@ -619,12 +621,13 @@ class Candidates:
         where = "next to a worker" if shapes.wanted == "tor" else "of the highest tier"
         counts = Counter(nodes[name]["profile"] for name in switches(self.graph) if shapes.allows(name))
         profiles = ", ".join(f"{profile!r} on {count}" for profile, count in counts.items())
-        named = ", ".join(
+        tier_names = ", ".join(
             f"{name} (tier {nodes[name]['tier']}, {nodes[name]['profile']})" for name in roots[:3]
         )
         raise self.location.job_error(
             "collective.aggregators",
-            f"no switch {where} can be the root: their profiles are {profiles}, and the root may be {named}",
+            f"no switch {where} can be the root: their profiles are {profiles}, "
+            f"and the root may be {tier_names}",
             "use aggregators: tree, or give these switches a programmable profile",
         )
 

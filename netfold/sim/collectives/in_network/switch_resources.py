@@ -243,13 +243,13 @@ class Switches:
 
     def _slot_base(self, tree: AggregationTree, slots: int) -> int:
         """First of a range of slots that is free at every point: behind all jobs, or the lowest gap."""
-        taken = sorted(
+        taken_ranges = sorted(
             (job.slots_end - job.request.slots, job.slots_end)
             for node in tree.switches
             for job in self._jobs.get(node, ())
         )
         base = 0
-        for first, end in taken:
+        for first, end in taken_ranges:
             if self._has_gaps and first - base >= slots:
                 break
             base = max(base, end)
@@ -384,15 +384,15 @@ class Switches:
     def _no_room(self, node: int, job: _JobOnSwitch, base: int, together: Demand) -> ScenarioError:
         """The error for a job that needs more slots than are free."""
         section = job.request.section
-        left = self._most(node, section, together, job.request.slots, base)
+        room = self._most(node, section, together, job.request.slots, base)
         holders = " and ".join(
             f"{other.name_in_errors} (up to {other.slots_end})" for other in self._jobs.get(node, ())
         )
         return job.request.location.job_error(
             "collective.slots",
             f"{job.request.slots} slots do not fit on switch {self.network.nodes[node]}: {base} are taken "
-            f"by {holders}, {left} are left",
-            f"use {f'{left} slots at most, fewer' if left else 'fewer slots'} for the other jobs, "
+            f"by {holders}, {room} are left",
+            f"use {f'{room} slots at most, fewer' if room else 'fewer slots'} for the other jobs, "
             "or another switch",
         )
 

@@ -274,13 +274,13 @@ def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> 
     It is the distribution of words by rank (Zipf), and TensorFlow's log_uniform_candidate_sampler. `count` is
     at most the vocabulary.
     """
-    drawn = np.empty(0, np.int64)
+    samples = np.empty(0, np.int64)
     while True:
         more = exps(generator.random(2 * count), math.log(vocabulary + 1)).astype(np.int64) - 1
-        drawn = np.concatenate((drawn, np.clip(more, 0, vocabulary - 1)))  # exp may round up
-        first = np.sort(np.unique(drawn, return_index=True)[1])
+        samples = np.concatenate((samples, np.clip(more, 0, vocabulary - 1)))  # exp may round up
+        first = np.sort(np.unique(samples, return_index=True)[1])
         if len(first) >= count:
-            return Sampled(drawn[first[:count]], int(first[count - 1]) + 1)
+            return Sampled(samples[first[:count]], int(first[count - 1]) + 1)
 
 
 def probabilities(words: NDArray[np.int64], vocabulary: int) -> NDArray[np.float64]:
