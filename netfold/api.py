@@ -242,9 +242,6 @@ def validate(
         return setups(resolve(loaded))
 
 
-# This machine as a device.
-
-
 def calibrate(file: str | Path = "cpu.json", threads: int = 1) -> Path:
     """Measure this machine's processor, and write a device file that scenarios can name; returns its path.
 

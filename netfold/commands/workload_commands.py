@@ -168,9 +168,6 @@ def _print_densities(rows: list[DensityRow]) -> None:
     )
 
 
-# The command `netfold calibrate`: measure this machine as a device.
-
-
 def calibrate(
     file: Annotated[
         Path, typer.Argument(metavar="[FILE]", help="Device file to write, ending in .json.")

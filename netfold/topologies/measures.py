@@ -685,9 +685,6 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
     return enough
 
 
-# All measures of one topology.
-
-
 class Measures(NamedTuple):
     hosts_count: int
     switches_count: int  # nodes of the kind "switch"; `cost` counts those that are devices

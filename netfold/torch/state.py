@@ -283,9 +283,6 @@ def _view(flat: Gradient, place: slice, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(flat[place]).view(like.shape)
 
 
-# The state of a communication hook: a codec, a thread and a process group of its own.
-
-
 class State:
     """What `hook` needs: one for each model, made by all workers in the same order.
 

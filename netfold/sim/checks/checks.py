@@ -501,9 +501,6 @@ def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Fin
     return Finding(len(journal.rounds) == expected, detail)
 
 
-# Checks of the links and switches, which all jobs of a variant share.
-
-
 def check_network(
     variant: VariantPlan,
     links: list[LinkRecord],

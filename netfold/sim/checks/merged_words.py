@@ -42,8 +42,6 @@ from netfold.sim.checks.finding import (
 )
 from netfold.sim.engine.interface import MEMBERS_MAX, Overflow
 
-# Merged float32 words, compared with the float64 sum of the words sent within the error of the additions.
-
 
 def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequence[Result]) -> None:
     """Compare float32 sums with the float64 sum of the words sent, by rank; see `addition_error`."""

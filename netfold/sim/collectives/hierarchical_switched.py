@@ -179,9 +179,6 @@ class SwitchedPlan(HostPlan):
     """What switches do in each lane."""
 
 
-# What a hierarchy with switches consists of: who does what, without times.
-
-
 @dataclass(frozen=True)
 class Shape:
     """A hierarchy with switches: who does what, without times."""

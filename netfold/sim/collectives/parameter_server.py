@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     import simpy
 
 
-# The plan of a job with parameter servers.
-
-
 @dataclass(frozen=True, kw_only=True)
 class ServerPlan(HostPlan):
     """Workers push to servers and pull from them."""

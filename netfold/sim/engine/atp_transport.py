@@ -52,8 +52,6 @@ from netfold.switch.programs import atp
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import add_sticky
 
-# What a job of ATP has besides: its server, entries at its switch, and its workers' windows.
-
 
 def add_server(world: World, job: Job, server: AtpServer) -> World:
     """World with the job's parameter server, its switch's entries, and its workers' windows."""

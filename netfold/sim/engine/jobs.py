@@ -482,9 +482,6 @@ def flow_window(operation: Operation) -> int:
     return min(sender.window, max(sender.ack_every, packets))
 
 
-# Check a worker's segments and write them into its stream's row.
-
-
 def write_segments(
     world: World, program: ProgramSpec, row: int, segments: list[Segment], is_scaled: bool
 ) -> int:

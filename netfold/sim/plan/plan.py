@@ -293,9 +293,6 @@ class Overlap(Option):
         return self.rank(bucket) + (2 * last if self.decode == "last" else 0)
 
 
-# Throughputs to compare with.
-
-
 @dataclass(frozen=True, slots=True)
 class Reference:
     """A throughput shown beside the simulated one: a published figure or the wire bound."""

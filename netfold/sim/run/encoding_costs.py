@@ -27,8 +27,6 @@ from netfold.sim.workload.hardware import STEADY
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.workload_keys import Workloads
 
-# Fits the costs of a bucket's stages to samples.
-
 
 def fit_stages(samples: Sequence[Sample]) -> Stages:
     """Linear costs of all stages, by least squares, over samples of several sizes."""

@@ -543,9 +543,6 @@ def _write(out_dir: Path, result: CodecStudy, started_at: datetime, wall_s: floa
         return files.write_folder(folder, lambda partial: files.write_files(partial, contents))
 
 
-# One sum, without a study.
-
-
 def fold(
     codec: Codec | str,
     gradients: Sequence[ArrayLike] | NDArray[Any],

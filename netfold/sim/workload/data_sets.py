@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from netfold.errors import DataError
 
-# The data sets: which files of which packages they are.
-
 
 @dataclass(frozen=True)
 class DataFile:

@@ -72,9 +72,6 @@ class Fusion(Option, ABC):
         return max(sum(layers[index].elements for index in members) for members in self.partition(layers))
 
 
-# No fusion: each layer is a bucket.
-
-
 @register
 @dataclass(frozen=True)
 class NoFusion(Fusion):
@@ -85,9 +82,6 @@ class NoFusion(Fusion):
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         return tuple((index,) for index in range(len(layers)))
-
-
-# Fusion of all layers: the whole gradient is one bucket.
 
 
 @register
