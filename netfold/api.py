@@ -11,10 +11,10 @@ import polars as pl
 from rich.table import Table
 
 from netfold.sim.processor import note_of, pin
-from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.display import Shown
+from netfold.sim.report.ranking import AS_GIVEN
 from netfold.sim.results import folder as reader
 from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord

@@ -17,7 +17,7 @@ from typing import Any
 import networkx as nx
 
 from netfold.errors import NetfoldError
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.display import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.studies.topology_study import (
     BYTES,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
-    from netfold.sim.report.shown import VerbResult
+    from netfold.sim.report.display import VerbResult
 
 
 EXIT_CHECK_FAILED = 1

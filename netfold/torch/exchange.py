@@ -38,7 +38,7 @@ from netfold.homomorphic.merge import (
 from netfold.homomorphic.message import Gradient, Message, Note, Round, Step, Tensor, merged_message
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.display import Shown
 from netfold.sim.results.format import frame
 from netfold.torch.wire import Wire
 

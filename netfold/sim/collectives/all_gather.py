@@ -22,9 +22,9 @@ from netfold.homomorphic.merge import (
 from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
 from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.gathering import Gathering
+from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
 from netfold.sim.collectives.host_messages import HostRun, MessageExchange, merge_ps, scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import Words
-from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import OperationId, RunContext
+from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.host_messages import MessageExchange, operation_of
 from netfold.sim.collectives.transfers import Ints, Transfers, compile_transfers
 from netfold.sim.engine.interface import Joint, Schedule

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
 from netfold.sim.collectives.collective import JobContext, OperationId, RunContext, collectives
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.transfers import (
     Cut,

@@ -18,7 +18,6 @@ from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import Merge, Merged, Words
 from netfold.homomorphic.message import Message, merged_message
 from netfold.kernels.bits import same_bits
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
@@ -47,6 +46,7 @@ from netfold.sim.collectives.hierarchical_schedule import (
     levels_across,
     levels_inside,
 )
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.transfers import (
     Cut,

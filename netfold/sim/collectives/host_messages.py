@@ -29,7 +29,6 @@ from netfold.homomorphic.message import Message, merged_message
 from netfold.kernels import rng_streams
 from netfold.kernels.bits import same_bits
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
     JobContext,
@@ -40,6 +39,7 @@ from netfold.sim.collectives.collective import (
     Wait,
 )
 from netfold.sim.collectives.costs import Estimate
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.interface import Flow, Operation, Overflow, Schedule
 from netfold.sim.workload.hardware import Device, charge_ps

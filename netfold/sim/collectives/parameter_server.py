@@ -16,10 +16,10 @@ from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, ga
 from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import ChunkedCollective, HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.costs import Estimate, estimate_of
 from netfold.sim.collectives.gathering import Gathering
+from netfold.sim.collectives.host_collective import ChunkedCollective, HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.host_messages import (
     ChannelRun,
     Chunk,

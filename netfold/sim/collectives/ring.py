@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostCollective
+from netfold.sim.collectives.host_collective import WORD_BYTES, Chunk, HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.between_hosts import HostCollective
 from netfold.sim.collectives.collective import JobContext
+from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE

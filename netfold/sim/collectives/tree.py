@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.between_hosts import ChunkedCollective
+from netfold.sim.collectives.host_collective import ChunkedCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
 from netfold.sim.engine.interface import NONE

@@ -18,7 +18,9 @@ from rich.text import Text
 
 from netfold.errors import DataError
 from netfold.sim.report import words
-from netfold.sim.report.answer import (
+from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
+from netfold.sim.report.display import Svg, VerbResult
+from netfold.sim.report.ranking import (
     AS_GIVEN,
     BY,
     Baseline,
@@ -37,8 +39,6 @@ from netfold.sim.report.answer import (
     short,
     times_baseline,
 )
-from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
-from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame

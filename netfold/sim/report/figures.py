@@ -20,9 +20,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import groups_of, order_key, times_baseline
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
+from netfold.sim.report.ranking import groups_of, order_key, times_baseline
 from netfold.sim.report.words import fairness, format_value
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.metrics import RANK_SKEW

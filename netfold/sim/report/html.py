@@ -15,10 +15,10 @@ from netfold.errors import DataError
 from netfold.sim import files
 from netfold.sim.processor import note_of
 from netfold.sim.report import words
-from netfold.sim.report.answer import answers, groups_of, legend, sentence, times_baseline
 from netfold.sim.report.columns import TableColumn, metric_columns
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
+from netfold.sim.report.ranking import answers, groups_of, legend, sentence, times_baseline
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES

@@ -29,7 +29,7 @@ from matplotlib.textpath import text_to_path
 from matplotlib.transforms import IdentityTransform
 
 from netfold.sim.report import style, words
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.display import Svg
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
 from netfold.topologies.layout import NODES_DRAWN_MAX, Class, Link, Place, classes_of, layout

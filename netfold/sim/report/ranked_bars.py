@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import Parts, cause_name, short
+from netfold.sim.report.ranking import Parts, cause_name, short
 
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
     "link": style.BLUE,

@@ -20,7 +20,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.display import Svg
 
 # M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"

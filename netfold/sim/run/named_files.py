@@ -194,7 +194,7 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     and a few keys that are always shown; `timeout` and `switch` of the collective are those of the resolved
     scenario.
     """
-    from netfold.sim.report.answer import with_ranking  # late: validating a sweep need not read it
+    from netfold.sim.report.ranking import with_ranking  # late: validating a sweep need not read it
 
     settings = setups(plan)
     variants = [

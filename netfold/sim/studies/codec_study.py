@@ -51,7 +51,7 @@ from netfold.sim.files import require_threads, require_writable
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
 from netfold.sim.report.columns import FittingTable
-from netfold.sim.report.shown import VerbResult
+from netfold.sim.report.display import VerbResult
 from netfold.sim.results.folder import circumstances, folder_name, to_json
 from netfold.sim.results.format import frame, to_parquet
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS

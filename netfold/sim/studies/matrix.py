@@ -24,7 +24,7 @@ from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import require_threads
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
-from netfold.sim.report.shown import VerbResult
+from netfold.sim.report.display import VerbResult
 from netfold.sim.results.format import frame
 from netfold.sim.results.summary import GOOD, kind, summarize
 from netfold.sim.run.compiling import compiling

@@ -32,8 +32,8 @@ from netfold.errors import DataError, NetfoldError
 from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
+from netfold.sim.report.display import VerbResult
 from netfold.sim.report.html import write_pages
-from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
 from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind

@@ -28,7 +28,7 @@ from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.report import words
-from netfold.sim.report.shown import Svg, VerbResult
+from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.resolve import build_topology, check_profiles

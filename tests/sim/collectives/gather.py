@@ -9,7 +9,7 @@ import numpy as np
 
 from netfold import kinds
 from netfold.homomorphic.merge import Merge
-from netfold.sim.collectives.between_hosts import HostCollective
+from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import Schedule

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from netfold.homomorphic.merge import Merge, merge_all, replay
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.all_gather import AllGather
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.costs import Routed, pace_of
 from netfold.sim.collectives.halving_doubling import HalvingDoubling
@@ -29,6 +28,7 @@ from netfold.sim.collectives.hierarchical_schedule import (
     compose,
     outline_of_hierarchy,
 )
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.parameter_server import ParameterServer
 from netfold.sim.collectives.ring import Ring
@@ -630,8 +630,8 @@ def _added(value: Any, words: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("module", "name", "told"),
     [
-        ("between_hosts", "HostSection", "use HostCollective"),
-        ("between_hosts", "ChunkedSection", "use ChunkedCollective"),
+        ("host_collective", "HostSection", "use HostCollective"),
+        ("host_collective", "ChunkedSection", "use ChunkedCollective"),
         ("host_messages", "ScheduledCollective", "a HostCollective needs no class that runs it"),
     ],
 )

@@ -26,9 +26,9 @@ from netfold.sim.plan.plan import Reference
 from netfold.sim.report import figures as timeline
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import results_table
+from netfold.sim.report.display import Shown
 from netfold.sim.report.figures import TASKS_MAX, Bar, _choose, _tracks, bytes_sent, learning, time_spent
 from netfold.sim.report.html import build_report
-from netfold.sim.report.shown import Shown
 from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.results.folder import RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
