@@ -120,7 +120,7 @@ def worst(sums: StretchSums, share: float, is_over_rounds: bool) -> Unfair | Non
     return farthest
 
 
-def halved(sums: StretchSums) -> StretchSums:
+def halve(sums: StretchSums) -> StretchSums:
     """The same sums with half as many stretches."""
     pairs = sums.deviations.reshape(-1, 2, sums.deviations.shape[1])
     return StretchSums(pairs.sum(axis=1), sums.variances.reshape(-1, 2).sum(axis=1))
@@ -130,7 +130,7 @@ def _divisions(sums: StretchSums) -> Iterator[StretchSums]:
     """The sums of the finest division, and of all coarser ones."""
     yield sums
     while sums.variances.size > 1:
-        sums = halved(sums)
+        sums = halve(sums)
         yield sums
 
 
@@ -335,7 +335,7 @@ class SignCheck:
         self._note_unfair(bias, place, 1, size)
         workers = sums.deviations.shape[1] - 1
         while sums.variances.size > _fewest_stretches(workers):
-            sums = halved(sums)
+            sums = halve(sums)
         for key in ((place.bucket, place.operation, place.part), ()):  # (): all messages together
             if key not in self._over_rounds:
                 zeros = StretchSums(np.zeros_like(sums.deviations), np.zeros_like(sums.variances))

@@ -142,7 +142,7 @@ def check_integers(
     size = first.words.size
     for holders, group in by_holders(complete(place, results, first.merged_size, "wrong")):
         for span in slices(size, integers.lanes, integers.merged_words):
-            right = integers.united(span, holders).astype(integers.lane)  # modulo the lane's width
+            right = integers.unite(span, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
                 _compare_integers(place, integers, result, elements=span, right=right, overflow=overflow)
     for result in results:
@@ -227,7 +227,7 @@ class _Integers:
         self.exponents = np.maximum.reduce(exponents) if exponents else None
         self._scales = None if self.exponents is None else _scales(first, self.exponents)
 
-    def united(self, elements: Slice, holders: Holders | None) -> NDArray[np.int64]:
+    def unite(self, elements: Slice, holders: Holders | None) -> NDArray[np.int64]:
         """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
         total = self._total[: elements.size]
         total.fill(0)

@@ -65,7 +65,7 @@ class AllGatherRun(HostRun):
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Send, forward and receive; then merge."""
         message, finished = operation.message, operation.finished
-        finished.deduplicated(worker, message.words)
+        finished.deduplicate(worker, message.words)
         following = [(worker + offset) % self.workers for offset in range(self.workers)]
         parts = yield from self._gathering.carry(worker, operation, following)
         if message.merge is not Merge.GATHER:
@@ -75,7 +75,7 @@ class AllGatherRun(HostRun):
         server = self.servers[worker]
         answer = server.merge(parts, operation.request)
         yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))
-        return Merged(finished.deduplicated("answer", answer), self.workers)
+        return Merged(finished.deduplicate("answer", answer), self.workers)
 
     def _spread(self, chunks: int) -> Transfers:
         """One message round the ring: each chunk goes on when it has arrived."""

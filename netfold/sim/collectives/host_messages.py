@@ -170,16 +170,16 @@ class Finished:
         """Whether all workers have their result."""
         return self.served == self.workers
 
-    def deduplicated(self, index: Hashable, words: Words) -> Words:
+    def deduplicate(self, index: Hashable, words: Words) -> Words:
         """A worker's finished words, or the equal ones of another worker."""
         first = self._first.setdefault(index, words)
         return first if same_bits(first, words) else words
 
     def stored(self, index: Hashable, chunk: Merged) -> Merged:
         """A worker's finished chunk, with the words of another worker's if they are equal."""
-        return replace(chunk, words=self.deduplicated(index, chunk.words))
+        return replace(chunk, words=self.deduplicate(index, chunk.words))
 
-    def assembled(self, index: Hashable, chunk: Chunk, arrived: dict[int, dict[Any, Words]]) -> Words | None:
+    def assemble(self, index: Hashable, chunk: Chunk, arrived: dict[int, dict[Any, Words]]) -> Words | None:
         """A message with one more of its chunks, once all have arrived.
 
         `arrived` holds the chunks of incomplete messages by owner. The message is what is stored at `index`
@@ -187,7 +187,7 @@ class Finished:
         """
         chunks = arrived.setdefault(chunk.owner, {})
         chunk_key = chunk.owner, chunk.number
-        chunks[chunk_key] = self.deduplicated(chunk_key, chunk.words)
+        chunks[chunk_key] = self.deduplicate(chunk_key, chunk.words)
         if len(chunks) < chunk.total:
             return None
         del arrived[chunk.owner]

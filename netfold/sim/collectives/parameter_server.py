@@ -124,7 +124,7 @@ class ServerHost:
             held = combine(message.merged_by, held, Merged(chunk.words, 1), key)
             hops.append(HostHop(first, chunk.owner, key))
         assert held is not None
-        finished.deduplicated(self.index, held.words)
+        finished.deduplicate(self.index, held.words)
         self._send_all(operation, Chunk(self.index, 0, 1, held.words))
         self._close(operation)
 
@@ -135,12 +135,12 @@ class ServerHost:
         arrived: dict[int, dict[Any, Words]] = {}
         while len(parts) < self._job.workers:
             chunk = yield from self._next(operation)
-            if (part := held.assembled(chunk.owner, chunk, arrived)) is not None:
+            if (part := held.assemble(chunk.owner, chunk, arrived)) is not None:
                 parts[chunk.owner] = part
         words = [parts[rank] for rank in range(self._job.workers)]
         answer = self.part.merge(words, operation.request)
         yield from self._work(charge_ps(self._context.device, self.part.work(words, answer)))
-        operation.finished.deduplicated("answer", answer)
+        operation.finished.deduplicate("answer", answer)
         self._send_all(operation, Chunk(self.index, 0, 1, answer))
         self._close(operation)
 
@@ -292,7 +292,7 @@ class ParameterServerRun(ChannelRun):
         parts: dict[int, Words] = {}
         while len(parts) < count:
             chunk: Chunk = yield self.inbox(worker, operation).get()
-            parts[chunk.owner] = finished.deduplicated(chunk.owner, chunk.words)
+            parts[chunk.owner] = finished.deduplicate(chunk.owner, chunk.words)
         ordered = [parts[server] for server in range(count)]
         return Merged(finished.made("joined", parts, lambda: join_host(merge, ordered)), self.workers)
 
@@ -308,7 +308,7 @@ class ParameterServerRun(ChannelRun):
         for index, chunk in enumerate(chunks):
             self.push(worker, server, operation, Chunk(worker, index, len(chunks), chunk))
         answer: Chunk = yield self.inbox(worker, operation).get()
-        return Merged(finished.deduplicated("answer", answer.words), self.workers)
+        return Merged(finished.deduplicate("answer", answer.words), self.workers)
 
     def _spread(self, chunks: int) -> Transfers:
         """One message to a server, and chunk by chunk from there to the other workers."""

@@ -176,17 +176,6 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
     return longest_ps
 
 
-def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
-    """Longest one-way time of a packet on an idle network."""
-    return max(
-        sum(
-            link_time_ps(network, link, packet_bytes) + int(network.delay_ps[link])
-            for link in worker_path.there
-        )
-        for worker_path in traffic.paths
-    )
-
-
 class Busiest(NamedTuple):
     """The link that limits a job, how many packets of every step of its workers it carries, and its rate.
 

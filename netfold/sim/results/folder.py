@@ -302,19 +302,10 @@ class RunData:
     """Files that scenario.yaml names, which are kept beside it."""
 
 
-def write_run(out_dir: Path, run: RunData) -> Path:
-    # Writes `<out_dir>/<scenario>/<UTC time>-seed<N>`, and `<out_dir>/latest` points at it. If the disk is
-    # full, for example, it raises an UnwrittenError and leaves no run folder.
-    return _write(out_dir, run)
-
-
-def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
-    # A run folder like any other, `<UTC time>-seed<N>-<what>`; `latest` does not change.
-    return _write(out_dir, run, f"-{what}")
-
-
-def _write(out_dir: Path, run: RunData, suffix: str = "") -> Path:
-    """Write a run folder; without a suffix, that of a finished run."""
+def write_run(out_dir: Path, run: RunData, suffix: str = "") -> Path:
+    # Writes `<out_dir>/<scenario>/<UTC time>-seed<N><suffix>`; `<out_dir>/latest` points at it if it has no
+    # suffix, as that of a finished run. If the disk is full, for example, it raises an UnwrittenError and
+    # leaves no run folder.
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:
         _require_free_name(name)
@@ -456,7 +447,7 @@ class Unfinished:
     def write(self, run: RunData, done: int, of: int) -> None:
         # If the disk is full, the previous folder is still there.
         earlier = self.path
-        self.path = write_unfinished(self._out_dir, run, f"unfinished-{done}-of-{of}")
+        self.path = write_run(self._out_dir, run, f"-unfinished-{done}-of-{of}")
         self.variants_count = done
         if earlier is not None:
             shutil.rmtree(earlier, ignore_errors=True)

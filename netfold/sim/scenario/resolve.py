@@ -213,7 +213,7 @@ def _model_of(section: workload_keys.Training, workers: int, location: Location)
         section.data or "", section.batch, workers, location.scenario.seed, section.evaluate is not None
     )
     try:
-        return section.whole_model().located(Path(location.scenario.file).parent, settings)
+        return section.whole_model().locate(Path(location.scenario.file).parent, settings)
     except DataError as error:
         raise location.job_error("workload.model", error.message, error.hint) from None
 
@@ -541,7 +541,7 @@ class _VariantResolver:
         job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, job_workers, self.location.error)
         for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
-            check_duration(job, location, network, faults, index, self._rate_key())
+            check_duration(job, location, network, faults, index, self.variant.topology.key("rate"))
         check_slowed(jobs, network, faults, self.location.error)
         able = frozenset(
             self.graph.nodes[name]["profile"]
@@ -651,9 +651,6 @@ class _VariantResolver:
                     key = self.variant.topology.key_of_value("rate", edge["rate_bps"])
                     raise self.location.error(key, message, "use a lower rate, or topology.switch: ideal")
         return profiles
-
-    def _rate_key(self) -> str:
-        return self.variant.topology.key("rate")
 
     def _profile_key(self) -> str:
         # A topology file sets it itself.

@@ -90,7 +90,7 @@ class Costs:
     update_ps: int = 0
     """Time to update the weights, after all buckets."""
 
-    def paced(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    def pace(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Layers that are ready when the device has computed them, each not before the one before it."""
         known = dict(self.ready)
         shares = accumulate((known.get(layer.name, layer.ready_share) for layer in layers), max)
@@ -129,7 +129,7 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
 
     Buckets may hold any layers: they go in the order in which their last layers are ready.
     """
-    stages, layers = costs.stages, costs.paced(layers)
+    stages, layers = costs.stages, costs.pace(layers)
     groups = sorted(partition, key=max)
     sizes = [sum(layers[index].elements for index in members) for members in groups]
     device_ps, network_ps, ready_ps = float(costs.forward_ps), 0.0, 0.0
@@ -208,7 +208,7 @@ class Weighing(Fusion, ABC):
                 f"{self.title} weighs what encoding and sending a bucket cost, which is not known here",
                 "run it in a scenario, whose network and device measure it; or use size, one or none",
             )
-        return self.divide(self.costs.paced(layers), self.costs)
+        return self.divide(self.costs.pace(layers), self.costs)
 
     @property
     def outline(self) -> Fusion:

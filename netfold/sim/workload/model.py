@@ -201,7 +201,7 @@ class Model(Section, ABC):
         # The user's files that it is made of, relative to the folder of the scenario.
         return set()
 
-    def located(self, folder: Path, settings: TaskSettings) -> Model:
+    def locate(self, folder: Path, settings: TaskSettings) -> Model:
         """The model as it is in the file that it names, in a folder; itself if it names none.
 
         Raises

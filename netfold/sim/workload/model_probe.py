@@ -126,7 +126,7 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.total = 0  # FLOPs
         self._kernels: list[KernelCost] = []
 
-    def taken(self) -> tuple[KernelCost, ...]:
+    def take(self) -> tuple[KernelCost, ...]:
         """The kernels since the last call."""
         kernels = tuple(self._kernels)
         self._kernels = []
@@ -255,7 +255,7 @@ class ModuleLayers:
         if module not in self._ran:
             self._ran.append(module)
 
-    def found(self) -> dict[str, str]:
+    def finish(self) -> dict[str, str]:
         """The name of the layer of each parameter, by the parameter's name; ends the watch.
 
         A layer has the name of its first module to run; the model itself has that of its class.
@@ -323,7 +323,7 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     layers, forward, backward = ModuleLayers(model), KernelCounter(), KernelCounter()
 
     def ready(name: str, parameter: nn.Parameter) -> None:
-        stages.append(Stage(name, backward.taken()))
+        stages.append(Stage(name, backward.take()))
         flops.append(backward.total)
         if parameter.grad is not None:
             gradients[name] = _is_rows(parameter.grad), _stored_bytes(parameter.grad)
@@ -352,18 +352,19 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(size for _, size in gradients.values())
+    last = backward.take()  # what follows the last gradient
     cost = StepCost(
         forward.total,
         backward.total,
         moved_bytes,
         moved_bytes + gradient_bytes,
-        forward.taken(),
-        (*stages, *_rest(backward.taken())),
+        forward.take(),
+        (*stages, *((Stage("", last),) if last else ())),
         _SGD_FLOATS * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
     )
     sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
     order = tuple(stage.tensor for stage in stages)
-    return ProbedStep(order, tuple(flops), layers.found(), cost, sparse)
+    return ProbedStep(order, tuple(flops), layers.finish(), cost, sparse)
 
 
 def _insert_unused(stages: list[Stage], flops: list[int], trained: list[str]) -> None:
@@ -386,11 +387,6 @@ def _stored_bytes(gradient: Tensor) -> int:
     """Bytes of its values: of a sparse gradient those of its rows, else of the whole table."""
     values = gradient._values() if gradient.is_sparse else gradient
     return values.numel() * values.element_size()
-
-
-def _rest(kernels: tuple[KernelCost, ...]) -> tuple[Stage, ...]:
-    # What follows the last gradient.
-    return (Stage("", kernels),) if kernels else ()
 
 
 def _same(tensor: Tensor) -> Tensor:

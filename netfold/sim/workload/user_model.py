@@ -139,7 +139,7 @@ class UserModel(Model):
     def task(self, settings: TaskSettings) -> Task:
         raise TypeError(f"{self.make} has not been read")
 
-    def located(self, folder: Path, settings: TaskSettings) -> Model:
+    def locate(self, folder: Path, settings: TaskSettings) -> Model:
         # Calls the function, and passes a batch through the module both ways.
         from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
 

@@ -237,8 +237,8 @@ def test_layers_are_paced_by_the_device_and_stay_in_order() -> None:
     layers = [Layer(name, 10, share) for name, share in (("a", 0.1), ("b", 0.2), ("c", 1.0))]
     costs = Costs(1, 2, Stages(), ready=(("a", 0.7), ("b", 0.3)))
 
-    assert [one.ready_share for one in costs.paced(layers)] == list(accumulate((0.7, 0.3, 1.0), max))
-    assert Costs(1, 2, Stages()).paced(layers) == tuple(layers)
+    assert [one.ready_share for one in costs.pace(layers)] == list(accumulate((0.7, 0.3, 1.0), max))
+    assert Costs(1, 2, Stages()).pace(layers) == tuple(layers)
 
 
 US = 10**6

@@ -175,7 +175,7 @@ FLOAT = 4
 def counted(call: object) -> list[KernelCost]:
     with KernelCounter() as counter:
         call()  # type: ignore[operator]
-    return list(counter.taken())
+    return list(counter.take())
 
 
 def cost_of(model: nn.Module, inputs: Tensor) -> StepCost:

@@ -279,7 +279,7 @@ def test_mistakes_are_told_before_training(tmp_path: Path, case: dict[str, Any])
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     model, settings = UserModel(make="./other.py:make"), TaskSettings("", 4, 2, 1)
     with pytest.raises(UserModelError) as caught:
-        model.located(tmp_path, settings)
+        model.locate(tmp_path, settings)
 
     assert str(caught.value) == (
         "cannot read ./other.py: there is no such file\n"
@@ -287,7 +287,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     )
     (tmp_path / "other.py").write_text("WIDTH = 3\n", "utf-8")
     with pytest.raises(UserModelError) as caught:
-        model.located(tmp_path, settings)
+        model.locate(tmp_path, settings)
     assert str(caught.value) == "./other.py has no function 'make'\n  it has no functions at all"
 
 
