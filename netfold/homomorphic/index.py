@@ -286,7 +286,7 @@ class WorkerBucket:
 
 
 @dataclass(frozen=True)
-class Support:
+class SupportIndex:
     """A set of elements of a bucket, block by block."""
 
     index: WideIndex
@@ -298,14 +298,14 @@ class Support:
         return int(self.starts[-1])
 
 
-def support_of(index: WideIndex, block_elements: int) -> Support:
+def support_of(index: WideIndex, block_elements: int) -> SupportIndex:
     block_words = block_elements // WORD_ELEMENTS
     starts = np.empty(-(-index.size // block_words) + 1, np.int64)
     count_members_of_blocks(index, block_words, starts)
-    return Support(index, starts, block_elements)
+    return SupportIndex(index, starts, block_elements)
 
 
-def nonzeros_of(support: Support, gradient: Gradient) -> Compact:
+def nonzeros_of(support: SupportIndex, gradient: Gradient) -> Compact:
     """A worker's non-zero values if they are few enough that gathering pays; else all values."""
     if DENSE_SHARE * support.count > gradient.size:
         return all_of(gradient, support.block_elements)
@@ -330,13 +330,13 @@ def full_support(elements: int) -> WideIndex:
 class WordLayout(NamedTuple):
     """Where the words of members are in a message: one group of blocks after the other."""
 
-    support: Support
+    support: SupportIndex
     agreed: Agreed
     group_blocks: int
     offsets: NDArray[np.int64]  # (groups + 1,) words before each group
 
 
-def word_layout(support: Support, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
+def word_layout(support: SupportIndex, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
     return WordLayout(support, agreed, group_blocks, word_starts(agreed, support.starts, group_blocks))
 
 

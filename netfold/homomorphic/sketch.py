@@ -23,7 +23,7 @@ from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     IndexKind,
     IndexMemory,
-    Support,
+    SupportIndex,
     WideIndex,
     WordLayout,
     WorkerBucket,
@@ -281,7 +281,7 @@ class TileLayout(NamedTuple):
         # The last tile may be short.
         return self.tile_blocks * self.block_elements
 
-    def within(self, chosen: Flags, index: WideIndex) -> Support:
+    def within(self, chosen: Flags, index: WideIndex) -> SupportIndex:
         if chosen.all():
             return support_of(index, self.block_elements)
         words = np.repeat(chosen, self.tile_elements // WORD_ELEMENTS)[: index.size]
@@ -367,7 +367,7 @@ class _TileMessages:
         self._sketch = Sketch(layout.tiling, layout.tile_elements, layout.rows, digits, key)
         self._direct = word_layout(layout.within(layout.is_whole, whole), agreed)
 
-    def messages(self, own_support: Support, nonzeros: Compact) -> tuple[Message, ...]:
+    def messages(self, own_support: SupportIndex, nonzeros: Compact) -> tuple[Message, ...]:
         """One worker's messages, without empty ones."""
         messages = []
         if self._sketch.words_count:
@@ -376,7 +376,7 @@ class _TileMessages:
             messages.append(members_message(nonzeros.gradient, self._direct, self._numbers, "dense tiles"))
         return tuple(messages)
 
-    def _sketch_message(self, own_support: Support, nonzeros: Compact) -> Message:
+    def _sketch_message(self, own_support: SupportIndex, nonzeros: Compact) -> Message:
         layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own_support.index.nbytes
         own_layout = word_layout(
             layout.within(layout.has_table, own_support.index), self._agreed, layout.tile_blocks
@@ -484,7 +484,7 @@ class Tiled:
     def _agree(
         self,
         bucket: WorkerBucket,
-        own_support: Support,
+        own_support: SupportIndex,
         announced: tuple[Message, ...],
         beside: tuple[Message, ...],
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
@@ -499,7 +499,7 @@ class Tiled:
         return agreed_union.union, Seen(members, agreed), merged[len(announced) :]
 
     def _fall_back(
-        self, bucket: WorkerBucket, again: Support, agreed: Agreed
+        self, bucket: WorkerBucket, again: SupportIndex, agreed: Agreed
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
         """Sum members packed; return the number of infinite sums."""
         if not again.count:

@@ -30,7 +30,7 @@ from netfold.homomorphic.feedback import STATE_BYTES, charge, with_feedback
 from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
-    Support,
+    SupportIndex,
     WorkerBucket,
     check_block_elements,
     exchange_values,
@@ -186,7 +186,7 @@ class RandomKEncoder(Encoder):
             return Decoded(bucket.decoded, contribution)
         return Decoded(bucket.decoded * np.float32(gradient.size / count), gradient)
 
-    def _choose(self, elements: int, count: int, round: Round) -> Support:
+    def _choose(self, elements: int, count: int, round: Round) -> SupportIndex:
         """A round's elements, the same at all workers."""
         key = mix_plain(round.seed, rng_streams.RANDOM_K, round.step, round.bucket)
         draws = np.empty(elements, np.uint64)
@@ -210,7 +210,7 @@ def _draw(key: Integer, draws: NDArray[np.uint64]) -> None:
         draws[i] = splitmix64(np.uint64(key) + np.uint64(i))
 
 
-def _only(chosen: Support, gradient: Gradient) -> Gradient:
+def _only(chosen: SupportIndex, gradient: Gradient) -> Gradient:
     """The gradient with zeros for all elements that are not chosen."""
     bits = np.unpackbits(chosen.index.view(np.uint8), bitorder="little", count=gradient.size)
     return np.where(bits != 0, gradient, np.float32(0))

@@ -32,7 +32,7 @@ from netfold.sim.run.simulation import Simulation
 from netfold.sim.workload.workload_keys import Workloads
 
 
-class Arrivals:
+class JobQueue:
     """The jobs of a running variant.
 
     Attributes

@@ -42,7 +42,7 @@ from netfold.sim.results.summary import summarize, worst
 from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.job import RunningJob
-from netfold.sim.run.job_queue import Arrivals, alone_times
+from netfold.sim.run.job_queue import JobQueue, alone_times
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.limits import Plan
@@ -292,7 +292,7 @@ def _run_variant(
     driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note)
     simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
     after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)
-    arrivals = Arrivals(simulation, after_step)
+    arrivals = JobQueue(simulation, after_step)
     everyone = arrivals.begin()
     fabric.on_packets(_packets_reporter(reporter, arrivals))
     if keeper is not None:
@@ -332,7 +332,7 @@ def _run_variant(
 
 def _job_result(
     simulation: Simulation,
-    arrivals: Arrivals,
+    arrivals: JobQueue,
     index: int,
     *,
     links: list[LinkRecord],
@@ -407,7 +407,7 @@ def _never_admitted(variant: VariantPlan, job: JobPlan, job_times: JobTimes | No
     return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stalled", detail)], facts)
 
 
-def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callable[[int, int], None]:
+def _packets_reporter(reporter: ProgressReporter, arrivals: JobQueue) -> Callable[[int, int], None]:
     """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
 
     def report(now_ps: int, hops: int) -> None:

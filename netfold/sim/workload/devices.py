@@ -31,8 +31,8 @@ from netfold.sim.workload.hardware import (
     STEADY,
     Device,
     DeviceError,
+    HardwareLink,
     Jitter,
-    Link,
     Passes,
     Place,
     Precision,
@@ -60,7 +60,7 @@ class HostCodec(Device):
 
     device: Device
     host: Device
-    link: Link
+    link: HardwareLink
 
     @property
     def launch_ps(self) -> int:  # type: ignore[override]  # read-only

@@ -298,7 +298,7 @@ class Rate(NamedTuple):
     """Where the share comes from."""
 
 
-class Link(NamedTuple):
+class HardwareLink(NamedTuple):
     """The link between a device and its host."""
 
     name: str
@@ -318,9 +318,9 @@ _COPIES = (
 LINKS = {
     link.name: link
     for link in (
-        Link("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
-        Link("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
-        Link("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        HardwareLink("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
+        HardwareLink("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        HardwareLink("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
     )
 }
 

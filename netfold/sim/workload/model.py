@@ -69,14 +69,14 @@ class Rows(NamedTuple):
         return self.each * -(-batch // self.per) + self.more
 
 
-class Option(NamedTuple):
+class ModelOption(NamedTuple):
     """A key of a model, as documents and lists show it."""
 
     default: Any
     meaning: str
 
 
-class Facts(Section):
+class ModelFacts(Section):
     """What is known of a model with certain options without building it: what estimates and plans need.
 
     `models/table.json` has those of netfold's own models, so that a scenario is checked without PyTorch.
@@ -88,7 +88,7 @@ class Facts(Section):
     metric: str  # what tests on held-out data measure
     data: tuple[Data, ...] = ()  # the first is the default
     densities: tuple[Density, ...] = ()  # known ones
-    options: Mapping[str, Option] = {}
+    options: Mapping[str, ModelOption] = {}
     sample_bytes: int = 0  # memory of a pass for each sample of a batch, as measured; 0: little
     table_bytes: int = 0  # memory of tables that its data need, beside the data set itself
     untestable: str = ""  # why nothing can be held out for tests, with a hint on a second line
@@ -143,7 +143,7 @@ class Model(Section, ABC):
 
     @property
     @abstractmethod
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """What is known of it with these options."""
 
     @abstractmethod

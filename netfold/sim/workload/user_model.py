@@ -23,7 +23,7 @@ from pydantic import field_validator
 from netfold.errors import UserModelError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
-from netfold.sim.workload.model import Facts, Model, TaskSettings
+from netfold.sim.workload.model import Model, ModelFacts, TaskSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -129,9 +129,9 @@ class UserModel(Model):
         return self.make.rpartition(":")[2]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         # Its tensors are known when the file has been read.
-        return Facts(title="your own model", meaning="", source="the user's file", metric="score")
+        return ModelFacts(title="your own model", meaning="", source="the user's file", metric="score")
 
     def module(self) -> nn.Module:
         raise TypeError(f"{self.make} has not been read")
@@ -158,7 +158,7 @@ class LocatedModel(UserModel):
     found: tuple[Tensor, ...]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         # Tensors are in gradient-ready order, as a backward pass has shown it.
         return super().facts.model_copy(update={"tensors": self.found})
 

@@ -25,9 +25,9 @@ from netfold.sim.workload.hardware import (
     KINDS,
     MATMUL,
     OTHER,
+    HardwareLink,
     Jitter,
     KernelCost,
-    Link,
     RooflineDevice,
     Stage,
     Variation,
@@ -419,7 +419,7 @@ def test_jitter_differs_between_steps_and_not_between_runs() -> None:
 
 def test_a_host_that_encodes_copies_there_and_back_beside_the_passes() -> None:
     """16 bytes of a bucket at a byte a picosecond, 100 to begin: two copies around codec and network."""
-    link = Link("test", 10**12, 1.0, 100, "")
+    link = HardwareLink("test", 10**12, 1.0, 100, "")
     device = HostCodec(
         FixedDevice(forward_ps=10, backward_ps=40),
         FixedDevice(forward_ps=0, backward_ps=0, memory_bps=BYTE_PER_PS),
