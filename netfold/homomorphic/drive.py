@@ -289,10 +289,10 @@ _TEXT_MAX = 300  # characters of an exception in a verdict; the trace has all
 _WATCHING = {__file__, advance.__code__.co_filename}  # frames of these tell a codec's author nothing
 
 
-def _file_of(kind: type) -> str:
+def _file_of(owner: type) -> str:
     """The file of a class; empty if it was made at a prompt."""
     try:
-        return inspect.getfile(kind)
+        return inspect.getfile(owner)
     except (OSError, TypeError):
         return ""
 

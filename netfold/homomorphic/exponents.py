@@ -277,10 +277,10 @@ def largest_so_far(rounds: Sequence[Int32s], empty: int) -> Int32s:
     blocks were empty, they stay empty.
     """
     largest: Int32s = np.max(rounds, axis=0)
-    known = np.flatnonzero(largest != empty)
-    if known.size == 0:
+    known_blocks = np.flatnonzero(largest != empty)
+    if known_blocks.size == 0:
         return largest
-    after = np.searchsorted(known, np.arange(largest.size))
-    before = known[np.maximum(after - 1, 0)]
-    guess = np.maximum(largest[before], largest[known[np.minimum(after, known.size - 1)]])
+    after = np.searchsorted(known_blocks, np.arange(largest.size))
+    before = known_blocks[np.maximum(after - 1, 0)]
+    guess = np.maximum(largest[before], largest[known_blocks[np.minimum(after, known_blocks.size - 1)]])
     return np.where(largest == empty, guess, largest)

@@ -39,13 +39,13 @@ class KeepingEncoder(Encoder):
 
     def vector_of(self, gradient: Gradient, round: Round) -> Gradient | None:
         """What is kept for a bucket, whose length never changes; None before the end of its first round."""
-        held = self.kept.get(round.bucket)
-        if held is not None and held.size != gradient.size:
+        vector = self.kept.get(round.bucket)
+        if vector is not None and vector.size != gradient.size:
             raise ValueError(
-                f"bucket {round.bucket} has {gradient.size} elements, its {self.keeps} has {held.size}: "
+                f"bucket {round.bucket} has {gradient.size} elements, its {self.keeps} has {vector.size}: "
                 f"a bucket with {self.option} keeps its length"
             )
-        return held
+        return vector
 
     def state(self) -> State:
         """What is kept, and the state of the encoder."""
@@ -71,8 +71,8 @@ class FeedbackEncoder(KeepingEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Exchange gradient + residual; keep what was not contributed."""
-        held = self.vector_of(gradient, round)
-        owed = gradient if held is None else gradient + held
+        residual = self.vector_of(gradient, round)
+        owed = gradient if residual is None else gradient + residual
         # Two additions: of the residual, and of the contribution taken away.
         additions = Work(4 * gradient.nbytes, 2 * gradient.nbytes, 2 * gradient.size)
         decoded = yield from charge(self.encoder.exchange(owed, round), additions)

@@ -466,14 +466,16 @@ def replay(merge: HostMerge, parts: Sequence[Words], order: Sequence[Sequence[Ho
     pieces = [split_host(merge, words, len(order)) for words in parts]
     merged = []
     for index, hops in enumerate(order):
-        held = {rank: Merged(worker_pieces[index], 1) for rank, worker_pieces in enumerate(pieces)}
+        partials = {rank: Merged(worker_pieces[index], 1) for rank, worker_pieces in enumerate(pieces)}
         for hop in hops:
-            if hop.into == hop.taken or not {hop.into, hop.taken} <= held.keys():
+            if hop.into == hop.taken or not {hop.into, hop.taken} <= partials.keys():
                 raise ValueError(f"part {index} merges worker {hop.taken} into {hop.into} out of order")
-            held[hop.into] = combine(merge, held[hop.into], held.pop(hop.taken), hop.key)
-        if len(held) != 1:
-            raise ValueError(f"part {index} leaves out workers: {len(held)} were not merged with each other")
-        merged.append(held.popitem()[1].words)
+            partials[hop.into] = combine(merge, partials[hop.into], partials.pop(hop.taken), hop.key)
+        if len(partials) != 1:
+            raise ValueError(
+                f"part {index} leaves out workers: {len(partials)} were not merged with each other"
+            )
+        merged.append(partials.popitem()[1].words)
     return join_host(merge, merged)
 
 

@@ -73,9 +73,9 @@ def same_bits(first: NDArray[Any], other: NDArray[Any]) -> bool:
         return True
     if first.size != other.size:
         return False
-    bits, others = first.view(np.int32), other.view(np.int32)
+    bits, other_bits = first.view(np.int32), other.view(np.int32)
     slices = (slice(begin, begin + _SLICE) for begin in range(0, first.size, _SLICE))
-    return not any(count_differing(bits[part], others[part]) for part in slices)
+    return not any(count_differing(bits[part], other_bits[part]) for part in slices)
 
 
 def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:

@@ -173,10 +173,10 @@ def _make_all() -> None:
             deferred.make()
         _state["is_ready"] = True
         for module in list(sys.modules.values()):
-            held = vars(module) if isinstance(module, ModuleType) else {}
-            for name, value in list(held.items()):
+            module_names = vars(module) if isinstance(module, ModuleType) else {}
+            for name, value in list(module_names.items()):
                 if type(value) is _Deferred:
-                    held[name] = value._made
+                    module_names[name] = value._made
         _waiting.clear()
 
 

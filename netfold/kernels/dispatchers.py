@@ -54,10 +54,12 @@ class Kernel(CORE.registry.CPUDispatcher):
         return self._part.get_overload(sig)
 
 
-def _widen(kind: Any) -> Any:
+def _widen(numba_type: Any) -> Any:
     # Unsigned integers stay: wrapping and right shifts depend on their size.
-    is_signed = isinstance(kind, types.Integer | types.IntegerLiteral) and getattr(kind, "signed", True)
-    return types.int64 if is_signed else kind
+    is_signed = isinstance(numba_type, types.Integer | types.IntegerLiteral) and getattr(
+        numba_type, "signed", True
+    )
+    return types.int64 if is_signed else numba_type
 
 
 class _Part(CORE.registry.CPUDispatcher):

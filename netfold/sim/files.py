@@ -234,10 +234,10 @@ def open_regular(path: str | Path) -> BinaryIO:
         raise _unreadable(Path(path), error) from None
     except ValueError:
         raise UnreadableError("its name holds a null character") from None
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind != stat.S_IFREG:
+    file_type = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if file_type != stat.S_IFREG:
         os.close(descriptor)
-        raise UnreadableError(f"it is {_KINDS.get(kind, 'not a regular file')}")
+        raise UnreadableError(f"it is {_KINDS.get(file_type, 'not a regular file')}")
     return os.fdopen(descriptor, "rb")
 
 

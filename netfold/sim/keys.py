@@ -213,9 +213,9 @@ Pair = Annotated[
 
 def refuse_unknown(value: object, names: Iterable[str]) -> object:
     """Return the value if it is one of these names, refuse it otherwise."""
-    known = list(names)
-    if value not in known:
-        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
+    allowed = list(names)
+    if value not in allowed:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, allowed))})
     return value
 
 

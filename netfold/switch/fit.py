@@ -503,8 +503,10 @@ def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
     refused = [merge for merge in merges if merge not in profile.merges]
     if not refused:
         return
-    others = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
-    switches = f"a switch that can ({', '.join(others)})" if others else "a collective between hosts"
+    able_profiles = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
+    switches = (
+        f"a switch that can ({', '.join(able_profiles)})" if able_profiles else "a collective between hosts"
+    )
     raise FitError(
         "merges",
         no_merges(profile, refused),
@@ -523,12 +525,12 @@ def check_overflow(profile: Profile, policy: str) -> None:
     if policy in profile.overflows:
         return
     able = ", ".join(profile.overflows) or "nothing"
-    others = [switch.name for switch in PROFILES.values() if policy in switch.overflows]
+    able_profiles = [switch.name for switch in PROFILES.values() if policy in switch.overflows]
     hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
     raise FitError(
         "overflow",
         f"switch profile {profile.name!r}: its ALUs cannot make sums {SUMS[policy]} (they can: {able})",
-        f"{hint}a switch that can: {', '.join(others) or 'there is none'}",
+        f"{hint}a switch that can: {', '.join(able_profiles) or 'there is none'}",
     )
 
 

@@ -377,11 +377,11 @@ def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
     UnknownProgramError
         The message names the nearest program and all known ones.
     """
-    known = programs()
-    if name not in known:
-        raise UnknownProgramError(f"there is no program {name!r}; {names_hint(name, known)}")
+    specs = programs()
+    if name not in specs:
+        raise UnknownProgramError(f"there is no program {name!r}; {names_hint(name, specs)}")
     wanted = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
-    return replace(known[name].layout(known[name], wanted), demand=demand)
+    return replace(specs[name].layout(specs[name], wanted), demand=demand)
 
 
 # Memory sizes in readable units.

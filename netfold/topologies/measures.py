@@ -275,10 +275,10 @@ def _second_eigenvector(fabric: SwitchFabric) -> NDArray[np.float64]:
 
 def _halves(fabric: SwitchFabric, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
     """The first racks of an order that hold half of the hosts: without and with the one in the middle."""
-    held = np.cumsum(fabric.hosts_on_rack[order])
-    middle = int(np.searchsorted(held, fabric.hosts_count // 2))
+    hosts_so_far = np.cumsum(fabric.hosts_on_rack[order])
+    middle = int(np.searchsorted(hosts_so_far, fabric.hosts_count // 2))
     yield order[: middle + 1]
-    if held[middle] != fabric.hosts_count // 2:
+    if hosts_so_far[middle] != fabric.hosts_count // 2:
         yield order[:middle]
 
 
@@ -663,21 +663,21 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
     """
     used: set[tuple[int, int]] = set()
     for paths_count in range(enough):
-        before = {start: start}
+        previous = {start: start}
         frontier, end = [start], None
         while frontier and end is None:
             following = []
             for at in frontier:
                 for near in neighbours[at]:
-                    if near not in before and (at, near) not in used:
-                        before[near] = at
+                    if near not in previous and (at, near) not in used:
+                        previous[near] = at
                         following.append(near)
             end = next((at for at in following if at in ends), None)
             frontier = following
         if end is None:
             return paths_count
         while end != start:
-            at, end = end, before[end]
+            at, end = end, previous[end]
             if (at, end) in used:
                 used.remove((at, end))
             else:

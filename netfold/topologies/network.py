@@ -71,11 +71,11 @@ def with_host_links(network: Network, work: Mapping[int, tuple[HostWork, HostWor
         raise ValueError("a message takes time where it is sent, not where it is received")
     host_links = [(node, link) for node in nodes for link in work[node]]
     owners = np.array([node for node, _ in host_links], np.int32)
-    before, hosts = len(network.link_names), int(network.is_host.sum())
-    rows = before + np.arange(len(host_links), dtype=np.int32)
+    links_before, hosts = len(network.link_names), int(network.is_host.sum())
+    rows = links_before + np.arange(len(host_links), dtype=np.int32)
     send, receive = np.full(hosts, NO_LINK, np.int32), np.full(hosts, NO_LINK, np.int32)
     send[nodes], receive[nodes] = rows[0::2], rows[1::2]
-    nothing = np.zeros(before, np.int64)
+    nothing = np.zeros(links_before, np.int64)
     return replace(
         network,
         link_names=(*network.link_names, *(link.name for _, link in host_links)),

@@ -129,13 +129,13 @@ def _check_named(graph: nx.Graph, count: int, names: Sequence[str], noun: str) -
 
 
 def _check_known(graph: nx.Graph, names: Sequence[str]) -> None:
-    known = hosts(graph)
-    lookup = set(known)
+    host_names = hosts(graph)
+    lookup = set(host_names)
     for name in names:
         if name not in lookup:
             raise TopologyError(
-                f"{where(graph)}there is no host {name!r}{_nearest(name, known)}; "
-                f"there are {len(known)} hosts, from {known[0]!r} to {known[-1]!r}"
+                f"{where(graph)}there is no host {name!r}{_nearest(name, host_names)}; "
+                f"there are {len(host_names)} hosts, from {host_names[0]!r} to {host_names[-1]!r}"
             )
 
 

@@ -492,11 +492,11 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
     """
     source_switch, target_switch = int(fabric.home[source]), int(fabric.home[target])
     first, second = sorted((int(detours.group[source_switch]), int(detours.group[target_switch])))
-    others = detours.groups_count - 2
-    if first == second or others < 1:
+    other_groups = detours.groups_count - 2
+    if first == second or other_groups < 1:
         return -1
     draw = mix_plain(rng_streams.VALIANT, source, target, key)
-    group = draw % others
+    group = draw % other_groups
     group += group >= first
     group += group >= second
     if detours.entries.size == 0:

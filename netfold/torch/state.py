@@ -212,10 +212,10 @@ class Assembly:
 
     def release(self) -> None:
         """Give all buckets back as they are."""
-        held = {id(handed): handed for sources in self._given for handed, _ in sources}
-        held |= {id(handed): handed for handed in self._waiting}
+        handed_over = {id(handed): handed for sources in self._given for handed, _ in sources}
+        handed_over |= {id(handed): handed for handed in self._waiting}
         self._waiting, self._given = [], [[] for _ in self._given]
-        for ddp_bucket in held.values():
+        for ddp_bucket in handed_over.values():
             ddp_bucket.finish()
 
     def _lay_out(self) -> None:

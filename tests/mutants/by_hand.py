@@ -25,7 +25,7 @@ CHANGES = (
     ),
     ("D differences are summed", "deque(maxlen=staleness« - 1→»)"),
     ("the threshold is divided by M", "alpha / self._workers«**2→» *"),
-    ("a running sum begins anew", "total[: held.size] = «held→0»\n"),
+    ("a running sum begins anew", "total[: sum_words.size] = «sum_words→0»\n"),
     ("what is sent is held back too", "owed[selection] -= «→0 * »values if"),
     (
         "the smaller scale decides",
@@ -39,10 +39,10 @@ CHANGES = (
     ("every round has the same elements", "rng_streams.RANDOM_K, «round.step→0»,"),
     ("unbiased sums are not scaled", "np.float32(«gradient.size / count→1»)"),
     ("a residual is the gradient", "«owed→gradient» - decoded.contribution"),
-    ("a residual is not sent", "gradient« + held→»\n        # Two additions: of the residual"),
+    ("a residual is not sent", "gradient« + residual→»\n        # Two additions: of the residual"),
     (
         "a replay takes in the wrong way round",
-        "combine(merge, «held[hop.into], held.pop(hop.taken)→held.pop(hop.taken), held[hop.into]», hop.key)",
+        "combine(merge, «partials[hop.into], partials.pop(hop.taken)→partials.pop(hop.taken), partials[hop.into]», hop.key)",
     ),
     ("a turn of 0 loses a word", "(word >> («-turn & np.uint64(63)→np.uint64(63) - turn»))"),
     ("the last word's bits beyond the end are one too few", "2 ** («(count - 1)→count» % WORD_ELEMENTS + 1)"),

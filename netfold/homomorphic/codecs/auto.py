@@ -259,11 +259,11 @@ class UnionMemory:
             nonzero_index = _with_one_in_each(live, nonzero_index)
         if self._union is None or self._shown is None:
             return nonzero_index
-        before = self._shown
+        earlier_index = self._shown
         if live is not None:
-            before = _with_one_in_each(_live_blocks(self._union), before)
-        is_hidden = not _are_alike(before, self._union)
-        return self._union if is_hidden and _are_alike(before, nonzero_index) else nonzero_index
+            earlier_index = _with_one_in_each(_live_blocks(self._union), earlier_index)
+        is_hidden = not _are_alike(earlier_index, self._union)
+        return self._union if is_hidden and _are_alike(earlier_index, nonzero_index) else nonzero_index
 
 
 class _Extent(NamedTuple):
@@ -561,10 +561,14 @@ class AutoEncoder(Encoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Choose an encoding, report the choice, exchange with it, and learn from the round's messages."""
-        known = self._known.get(round.bucket)
-        if known is not None and known.counts is not None and known.counts.elements != gradient.size:
-            known = None
-        note = self._choice(known, round)
+        experience = self._known.get(round.bucket)
+        if (
+            experience is not None
+            and experience.counts is not None
+            and experience.counts.elements != gradient.size
+        ):
+            experience = None
+        note = self._choice(experience, round)
         round.report(note)
         encoder = self.encoders[Choice(note.name)]
         observed: dict[str, tuple[Message, Merged]] = {}
@@ -572,9 +576,9 @@ class AutoEncoder(Encoder):
         decoded = yield from _record(encoder.exchange(gradient, round), labels, observed)
         total = decoded.total
         if total.size:
-            if known is None:
-                known = self._known[round.bucket] = self._new_experience()
-            seen = known.learn(total, observed, round)
+            if experience is None:
+                experience = self._known[round.bucket] = self._new_experience()
+            seen = experience.learn(total, observed, round)
             if seen is not None and encoder is not self.sketch:  # the sketch records its rounds itself
                 self.sketch.history.add(round, total.size, seen)
         return decoded
@@ -584,8 +588,8 @@ class AutoEncoder(Encoder):
         state: State = {}
         for number, encoder in enumerate(self.encoders.values()):
             state |= prefixed(f"encoders/{number}", encoder.state())
-        for bucket, known in self._known.items():
-            state |= prefixed(f"known/{bucket}", known.state())
+        for bucket, experience in self._known.items():
+            state |= prefixed(f"known/{bucket}", experience.state())
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -593,8 +597,8 @@ class AutoEncoder(Encoder):
         for number, encoder in enumerate(self.encoders.values()):
             encoder.restore(part_of(encoders, str(number)))
         self._known = {int(bucket): self._new_experience() for bucket in prefixes(buckets)}
-        for bucket, known in self._known.items():
-            known.restore(part_of(buckets, str(bucket)))
+        for bucket, experience in self._known.items():
+            experience.restore(part_of(buckets, str(bucket)))
 
     def _new_experience(self) -> Experience:
         unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements

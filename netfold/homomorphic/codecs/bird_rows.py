@@ -470,10 +470,10 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     first, rows_count = tensors + 1, int(counts.sum())
     bits_words = -(-bits_wanted // WORD_BITS)
     halves_words = -(-rows_count // 2) if has_halves else 0
-    wanted = first + bits_words + rows_count + halves_words + len(groups)
-    if (words[tensors], words.size) != (bits_wanted, wanted):
+    words_expected = first + bits_words + rows_count + halves_words + len(groups)
+    if (words[tensors], words.size) != (bits_wanted, words_expected):
         contents = f"it has {words.size} words and {words[tensors]} signs"
-        raise _damage_error(sender, f"{contents}, its rows need {wanted} and {bits_wanted}")
+        raise _damage_error(sender, f"{contents}, its rows need {words_expected} and {bits_wanted}")
     scales = words[:tensors].view(np.float32)
     indices = words[first + bits_words :][:rows_count].astype(np.int64)
     halves = words[first + bits_words + rows_count :][:halves_words].view(np.float16)

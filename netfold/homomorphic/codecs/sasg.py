@@ -355,16 +355,16 @@ class Uploads:
 
     def _add_residual(self, gradient: Gradient, rate: np.float32, bucket: int) -> Gradient:
         """γ · gradient and what was held back, in a new array."""
-        held = self._held.get(bucket)
-        if held is not None and held.size != gradient.size:
+        residual = self._held.get(bucket)
+        if residual is not None and residual.size != gradient.size:
             raise ValueError(
-                f"bucket {bucket} has {gradient.size} elements and had {held.size}: a bucket with error "
+                f"bucket {bucket} has {gradient.size} elements and had {residual.size}: a bucket with error "
                 "feedback keeps its length"
             )
         with np.errstate(over="ignore"):
             owed: Gradient = gradient * rate
-            if held is not None:
-                owed += held
+            if residual is not None:
+                owed += residual
         return owed
 
     def _choose(self, owed: Gradient, round: Round) -> NDArray[np.uint32]:
@@ -523,14 +523,14 @@ class RunningSum(_Summing):
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Add the differences of those who sent one."""
         changes = self.read(parts, np.int32)
-        held = self._sums.get(request.bucket, np.zeros(0, np.int32))
-        end = max(_elements(request), held.size, *(entries.end for entries in changes.values()))
+        sum_words = self._sums.get(request.bucket, np.zeros(0, np.int32))
+        end = max(_elements(request), sum_words.size, *(entries.end for entries in changes.values()))
         total = np.zeros(end, np.int32)
-        total[: held.size] = held
+        total[: sum_words.size] = sum_words
         for change in changes.values():
             total[change.place] += change.values
         self._sums[request.bucket] = total
-        read_bytes = held.nbytes + sum(part.nbytes for part in parts)
+        read_bytes = sum_words.nbytes + sum(part.nbytes for part in parts)
         return self.answer(total, total != 0 if self.options.sends_union else None, read_bytes)
 
     def state(self) -> State:

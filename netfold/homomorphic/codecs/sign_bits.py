@@ -52,8 +52,8 @@ def _signs_of_sums(typing_context: Any, gradient: Any, residual: Any, first: Any
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         floats = ir.VectorType(ir.FloatType(), WORD_BITS)
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        function_type = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
 
         def loaded(index: int) -> Any:
             array = context.make_array(signature.args[index])(context, builder, arguments[index])
@@ -83,10 +83,10 @@ def pack_owed(gradient: Gradient, residual: Gradient, words: Bits) -> None:
         words[w] = _signs_of_sums(gradient, residual, 32 * w)
     for w in range(whole, words.size):
         values = gradient[32 * w :]
-        held = residual[32 * w :]
+        word_residual = residual[32 * w :]
         word = np.uint32(0)
         for j in range(values.size):
-            word |= np.uint32(values[j] + held[j] >= np.float32(0)) << np.uint32(j)
+            word |= np.uint32(values[j] + word_residual[j] >= np.float32(0)) << np.uint32(j)
         words[w] = word
 
 
@@ -105,8 +105,8 @@ def keep_rest(words: Bits, magnitude: np.float32, gradient: Gradient, residual: 
     """residual = (gradient + residual) ∓ magnitude, by each bit; both operations round to float32."""
     for w in range(words.size):
         values = gradient[32 * w : 32 * w + 32]
-        held = residual[32 * w : 32 * w + 32]
+        word_residual = residual[32 * w : 32 * w + 32]
         word = words[w]
         for j in range(values.size):
             decoded = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
-            held[j] = (values[j] + held[j]) - decoded
+            word_residual[j] = (values[j] + word_residual[j]) - decoded

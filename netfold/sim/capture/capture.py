@@ -756,8 +756,8 @@ def _begin(model: Any, settings: CaptureSettings) -> None:
         return
 
     def end() -> None:
-        if (kind := getattr(sys, "last_type", None)) is not None:  # an exception that nobody caught
-            recorder.fail(f"the training ended with {kind.__name__}: {sys.last_value}")
+        if (error_type := getattr(sys, "last_type", None)) is not None:  # an exception that nobody caught
+            recorder.fail(f"the training ended with {error_type.__name__}: {sys.last_value}")
         try:
             recorder.finish()
         except NetfoldError as error:

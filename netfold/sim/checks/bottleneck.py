@@ -131,9 +131,9 @@ class NetworkTime:
 
     def next_busiest(self, links: Sequence[int]) -> int:
         """The busiest of the other links; −1 if none of them was busy."""
-        others = self.total_ps.copy()
-        others[list(links)] = 0.0
-        return int(others.argmax()) if others.max(initial=0.0) > 0 else -1
+        other_ps = self.total_ps.copy()
+        other_ps[list(links)] = 0.0
+        return int(other_ps.argmax()) if other_ps.max(initial=0.0) > 0 else -1
 
     def saved_ps(self, group: Sequence[int]) -> float:
         """Time that the job saves at most if some links are twice as fast and others as busy as before."""
@@ -148,8 +148,8 @@ class NetworkTime:
         """Half of the time that something bounds, (n,), or what the busiest other link leaves of it."""
         totals = np.zeros_like(self.total_ps)
         shares = _ratio(bound_ps, self.covered_ps)[:, None] * self.busy * self.covered_ps[:, None]
-        known = self.links >= 0
-        np.add.at(totals, self.links[known], shares[known])
+        is_link = self.links >= 0
+        np.add.at(totals, self.links[is_link], shares[is_link])
         whole_ps = float(bound_ps.sum())
         rest_ps = float(self.covered_ps.sum()) - whole_ps
         # Links that samples do not list were busy for at least this long.
@@ -169,8 +169,8 @@ def network_time(
     length = np.maximum(1, samples.end_ps - samples.start_ps).astype(np.float64)
     busy = samples.busy_ps / length[:, None]
     total = _unlisted(samples, busy, covered, run_busy_ps)
-    known = samples.links >= 0
-    np.add.at(total, samples.links[known], (busy * covered[:, None])[known])
+    is_link = samples.links >= 0
+    np.add.at(total, samples.links[is_link], (busy * covered[:, None])[is_link])
     chosen, b = _busiest(samples.links, busy, total)
     waiting = samples.waiting[:, job]
     d = _ratio(waiting[:, DEAD], waiting[:, OUTSTANDING])
@@ -206,11 +206,11 @@ def _unlisted(samples: Samples, busy: Floats, covered: Floats, run_busy_ps: Sequ
     unlisted_ps = np.array(run_busy_ps, np.float64)
     if samples.links.shape[1] == 0:
         return np.zeros_like(unlisted_ps)
-    known = samples.links >= 0
-    np.subtract.at(unlisted_ps, samples.links[known], samples.busy_ps[known])
+    is_link = samples.links >= 0
+    np.subtract.at(unlisted_ps, samples.links[is_link], samples.busy_ps[is_link])
     least = (busy[:, -1] * covered)[:, None]
     most = np.full_like(unlisted_ps, least.sum())
-    np.subtract.at(most, samples.links[known], np.broadcast_to(least, busy.shape)[known])
+    np.subtract.at(most, samples.links[is_link], np.broadcast_to(least, busy.shape)[is_link])
     return np.clip(unlisted_ps, 0.0, np.maximum(most, 0.0))
 
 

@@ -168,8 +168,8 @@ class Journal:
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
         if findings.drift is not None:
-            known = self.drifts.get(bucket)
-            self.drifts[bucket] = findings.drift if known is None else known.join(findings.drift)
+            drift = self.drifts.get(bucket)
+            self.drifts[bucket] = findings.drift if drift is None else drift.join(findings.drift)
         self.findings.append(replace(findings, drift=None))
 
 
@@ -563,11 +563,11 @@ def switches_add_up(
             return Finding(False, f"switch {node} received {came} packets, its programs saw {counted_in}")
         if any(link.in_flight_packets for link in loopbacks):
             continue  # results in the loopback: not copied yet
-        wanted = came - counted_in + sent
+        departures = came - counted_in + sent
         lost = sum(link.lost_packets + link.dropped_packets for link in loopbacks)
-        least, most = wanted - lost * receivers, wanted - lost + copies
+        least, most = departures - lost * receivers, departures - lost + copies
         if not least <= left <= most:
-            due = str(wanted) if least == most else f"{least} to {most}"
+            due = str(departures) if least == most else f"{least} to {most}"
             return Finding(False, f"switch {node} sent or dropped {left} packets, {due} were due")
     return Finding(True, "every packet into a switch left it, was dropped there, or was added up")
 

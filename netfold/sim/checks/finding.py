@@ -419,8 +419,8 @@ class Result:
 def distinct(received: Sequence[Merged]) -> list[Result]:
     results: dict[tuple[Any, ...], Result] = {}
     for worker, merged in enumerate(received):
-        held = None if merged.holders is None else merged.holders.bitmaps
-        arrays = merged.words, merged.exponents, merged.is_float, held, *merged.parts
+        bitmaps = None if merged.holders is None else merged.holders.bitmaps
+        arrays = merged.words, merged.exponents, merged.is_float, bitmaps, *merged.parts
         present = None if merged.present is None else merged.present.tobytes()
         key = (*map(identity, arrays), merged.workers, present, merged.is_mixed)
         if key in results:
@@ -459,5 +459,5 @@ def slices(size: int, lanes: int = 1, merged_words: int = 1) -> Iterator[Slice]:
 def holds(holders: Holders, elements: Slice, rank: int) -> NDArray[np.bool_]:
     """Whether a result holds a worker, for every lane."""
     units = np.arange(elements.first, elements.last) // holders.unit_words
-    held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
-    return np.repeat(held, elements.lanes)
+    is_held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
+    return np.repeat(is_held, elements.lanes)

@@ -155,11 +155,11 @@ def tally(sent: Signs, result: Signs, first: int, edges: Longs, ones: Longs, sum
                 ones[bit] += np.int64((word >> np.uint32(bit)) & np.uint32(1))
         merged, is_wrong, spread, excess = result[i], False, np.int64(0), np.int64(0)
         for bit in range(32):
-            held = ones[bit]
-            deviation = workers * np.int64((merged >> np.uint32(bit)) & np.uint32(1)) - held
+            ones_count = ones[bit]
+            deviation = workers * np.int64((merged >> np.uint32(bit)) & np.uint32(1)) - ones_count
             is_unsent = deviation == workers or deviation == -workers
             is_wrong |= is_unsent
-            spread += held * (workers - held)
+            spread += ones_count * (workers - ones_count)
             ones[bit] = 0 if is_unsent else deviation
             excess += ones[bit]
         wrong += is_wrong

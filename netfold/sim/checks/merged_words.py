@@ -73,10 +73,10 @@ class _FloatSums(NamedTuple):
         total, magnitude = np.zeros((2, elements.last - elements.first))
         additions: int | NDArray[np.float64] = len(sent) - 1
         if holders is not None:
-            held = np.bitwise_count(
+            holders_count = np.bitwise_count(
                 holders.bitmaps[np.arange(elements.first, elements.last) // holders.unit_words]
             )
-            additions = np.maximum(held.astype(np.float64) - 1, 0)
+            additions = np.maximum(holders_count.astype(np.float64) - 1, 0)
         for rank, words in sent.items():
             values = words[elements.first : elements.last]
             if holders is not None:
@@ -331,8 +331,8 @@ def _wrong_claim(merged: Merged, has_words: NDArray[np.bool_]) -> str:
         return "parts of it claim different contributors"
     right = has_words
     if merged.holders is not None:
-        held = int(np.bitwise_or.reduce(merged.holders.bitmaps, initial=np.uint32(0)))
-        right = np.array([bool(held >> rank & 1) for rank in range(has_words.size)])
+        claimed = int(np.bitwise_or.reduce(merged.holders.bitmaps, initial=np.uint32(0)))
+        right = np.array([bool(claimed >> rank & 1) for rank in range(has_words.size)])
         if (right & ~has_words).any():
             return f"it claims words of {_list_workers(right & ~has_words)}, who sent none"
     if merged.workers != right.sum():

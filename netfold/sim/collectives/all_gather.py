@@ -98,13 +98,15 @@ class AllGatherRun(HostRun):
         present = np.array([part.size > 0 or message.merge is Merge.HOST for part in parts])
         if not present.any():
             return Merged(unchanged_by(message.merge, message.merged_size), 0, present=present)
-        held = [part for part, is_there in zip(parts, present, strict=True) if is_there]
+        present_parts = [part for part, is_there in zip(parts, present, strict=True) if is_there]
         key = mix_plain(context.seed, rng_streams.GATHERED_MERGE, context.job, operation.number)
         if message.merge is Merge.HOST:
             finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
-        words, time_ps = finished.made("merged", {}, lambda: _chain(context.device, message, held, key))
+        words, time_ps = finished.made(
+            "merged", {}, lambda: _chain(context.device, message, present_parts, key)
+        )
         yield context.hosts.work(worker, time_ps)
-        return Merged(words, len(held), present=None if present.all() else present)
+        return Merged(words, len(present_parts), present=None if present.all() else present)
 
     def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message and the worker that merged it."""

@@ -366,8 +366,14 @@ class ChannelRun(HostRun):
 
     def share(self) -> float:
         """Share of the chunks of the messages in flight that have arrived."""
-        wanted = sum(message.finished.expected or self.chunks_count for message in self._open.values())
-        return sum(message.finished.received for message in self._open.values()) / wanted if wanted else 0.0
+        expected_chunks = sum(
+            message.finished.expected or self.chunks_count for message in self._open.values()
+        )
+        return (
+            sum(message.finished.received for message in self._open.values()) / expected_chunks
+            if expected_chunks
+            else 0.0
+        )
 
 
 def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:

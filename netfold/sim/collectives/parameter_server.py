@@ -131,11 +131,11 @@ class ServerHost:
     def answer(self, operation: MessageExchange) -> Serving:
         """Let the codec's server part merge the messages of all workers; send its answer."""
         assert self.part is not None
-        held, parts = Finished(1), dict[int, Words]()
+        chunks, parts = Finished(1), dict[int, Words]()
         arrived: dict[int, dict[Any, Words]] = {}
         while len(parts) < self._job.workers:
             chunk = yield from self._next(operation)
-            if (part := held.assemble(chunk.owner, chunk, arrived)) is not None:
+            if (part := chunks.assemble(chunk.owner, chunk, arrived)) is not None:
                 parts[chunk.owner] = part
         words = [parts[rank] for rank in range(self._job.workers)]
         answer = self.part.merge(words, operation.request)

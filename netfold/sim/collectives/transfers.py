@@ -132,8 +132,8 @@ class ScheduleBuilder:
 
     def wait(self, waiting: Ints, awaited: Ints) -> None:
         """Let each transfer wait for another; for NONE of −1."""
-        known = awaited >= 0
-        self._waits.append((waiting[known], awaited[known]))
+        is_waiting = awaited >= 0
+        self._waits.append((waiting[is_waiting], awaited[is_waiting]))
 
     def schedule(self, *, has_lanes: bool = False) -> Schedule:
         """The schedule; `has_lanes` gives every source, target and channel a window of its own."""

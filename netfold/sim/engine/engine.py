@@ -353,8 +353,8 @@ class Engine(EngineSchedules):
         if done.what == DONE_FLOW:
             return Completion(self.now_ps, "flow", -1, int(done.serial))
         if done.what != DONE_STREAM:
-            kind = "worker" if done.what == DONE_WORKER else "merge"
-            return Completion(self.now_ps, kind, int(done.row), int(done.serial))
+            cause = "worker" if done.what == DONE_WORKER else "merge"
+            return Completion(self.now_ps, cause, int(done.row), int(done.serial))
         stream = self.world.streams[int(done.row)]
         return Completion(self.now_ps, "stream", int(stream.job), int(stream.worker))
 

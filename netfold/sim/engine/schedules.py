@@ -127,7 +127,7 @@ def merge_cells(at: int, row: int, number: int) -> None:
     offset = 0
     for chunk in range(planned.first, planned.first + planned.count):
         arriving, local = natural(source + chunk), natural(target + chunk)
-        held = cells[arriving].held + cells[local].held
+        workers_held = cells[arriving].held + cells[local].held
         words = cells[arriving].words
         if cells[arriving].workers > 0:
             if cells[local].workers == 0:
@@ -137,9 +137,9 @@ def merge_cells(at: int, row: int, number: int) -> None:
                 cells[local].workers += cells[arriving].workers
             else:
                 merge_cell(world, row, arriving, local, key + np.uint64(32 * offset))
-        cells[local].held = held
+        cells[local].held = workers_held
         cells[arriving].state = GIVEN
-        if held == schedule.workers_count:
+        if workers_held == schedule.workers_count:
             finish_cell(world, row, chunk, local)
         offset += words
 

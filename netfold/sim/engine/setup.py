@@ -344,8 +344,8 @@ def cut(world: World, link: int) -> None:
     row.wire_order = -1
     entries = []
     for entry in world.heap[: clock.heap_count].tolist():
-        kind, index = entry[2] & ~ROW, entry[2] & ROW
-        if kind == DELAYED and world.packets[index].link == link:
+        event_kind, index = entry[2] & ~ROW, entry[2] & ROW
+        if event_kind == DELAYED and world.packets[index].link == link:
             lose(world, index)
         elif entry[2] not in waiting:
             entries.append(entry)

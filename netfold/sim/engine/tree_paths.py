@@ -35,13 +35,13 @@ def down_paths(network: Network, job: Job) -> Down:
     to_child: dict[tuple[int, int], tuple[int, ...]] = {}
     last: dict[tuple[int, int], tuple[int, ...]] = {}
     to_splits: list[tuple[int, ...]] = []
-    before: list[tuple[int, ...]] = []  # links from its point to each split
+    split_paths: list[tuple[int, ...]] = []  # links from its point to each split
     via: dict[tuple[int, int], int] = {}  # the split that sends a child its copy
     for number, split in enumerate(job.splits):
         at = split.parent
         node = job.switches[split.point] if at < 0 else job.splits[at].switch
         links = tuple(path(network, node, split.switch, split.route))
-        before.append((*(before[at] if at >= 0 else ()), *links))
+        split_paths.append((*(split_paths[at] if at >= 0 else ()), *links))
         to_splits.append(links)
         via.update(((split.point, child), number) for child in split.children)
     for point in range(1 + len(job.branches)):
@@ -49,7 +49,7 @@ def down_paths(network: Network, job: Job) -> Down:
             number = via.get((point, index), -1)
             node = job.switches[point] if number < 0 else job.splits[number].switch
             links = last[point, index] = tuple(path(network, node, target, route))
-            to_child[point, index] = (*(before[number] if number >= 0 else ()), *links)
+            to_child[point, index] = (*(split_paths[number] if number >= 0 else ()), *links)
     return Down(to_child, last, tuple(to_splits))
 
 

@@ -195,11 +195,11 @@ class _JobDiagnosis:
     def _why_not_repeated(self, unit: _Unit, waiting: list[int]) -> Cause:
         """Why a unit stalled whose program sends nothing again: losses count from the start of the run."""
         snapshot, nodes = self.snapshot, self.snapshot.network.nodes
-        others = [worker for worker in range(len(self.job.hosts)) if worker not in waiting]
-        for worker in others:
+        workers_ahead = [worker for worker in range(len(self.job.hosts)) if worker not in waiting]
+        for worker in workers_ahead:
             if has_crashed(snapshot, self.job.hosts[worker]):
                 return self._why(ROOT, unit, ("worker", worker))[1]
-        links = [link for worker in (*waiting, *others) for link in self._round_trip(worker)]
+        links = [link for worker in (*waiting, *workers_ahead) for link in self._round_trip(worker)]
         since_ps = min(snapshot.opened[self.number, worker].last_ps for worker in waiting)
         switches = {point.switch for point in self._points}
         cleared = next(
@@ -225,7 +225,7 @@ class _JobDiagnosis:
             disturbances=snapshot.disturbances,
             cleared=cleared,
         )
-        absent = [worker for worker in others if self._opened(worker) <= unit.stream]
+        absent = [worker for worker in workers_ahead if self._opened(worker) <= unit.stream]
         if not cause and absent:
             return self._why(ROOT, unit, ("worker", absent[0]))[1]
         return cause or unknown_cause(f"of {self._list_workers(waiting)} through the tree and back")

@@ -156,8 +156,8 @@ class _Nodes:
                 axes.add_patch(Rectangle(corner, *size, color="#f0f0f0", zorder=0))
                 axes.text(fmean(xs), corner[1], name, ha="center", va="top", size=7, color=style.DARK_GREY)
             else:
-                where: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 2, "bbox": _PAPER}
-                axes.text(fmean(xs), fmean(ys), name.split()[-1], size=9, **where)
+                text_style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 2, "bbox": _PAPER}
+                axes.text(fmean(xs), fmean(ys), name.split()[-1], size=9, **text_style)
 
     def _draw_links(self, axes: Axes, look: Look) -> None:
         """A line for each link, the busiest on top."""
@@ -480,10 +480,10 @@ _TITLE_CHARACTERS = 120  # over a panel of full width
 
 def utilisation(run: RunFolder) -> Figure | None:
     """A panel for each variant, links coloured by how busy they were; None if nodes were not recorded."""
-    known = graphs(run)
-    if not known:
+    graphs_by_variant = graphs(run)
+    if not graphs_by_variant:
         return None
-    panels = dict(list(known.items())[:VARIANTS_MAX])
+    panels = dict(list(graphs_by_variant.items())[:VARIANTS_MAX])
     columns = 2 if len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX else 1
     drawings = [drawing_of(graph) for graph in panels.values()]
     width = style.WIDTH_INCHES / columns
@@ -501,7 +501,11 @@ def utilisation(run: RunFolder) -> Figure | None:
         axes.set_title(title, fontsize=9.5 if columns == 1 else 8)
     for axes in grid[len(panels) :]:
         axes.axis("off")
-    more = f", in the first {len(panels)} of {len(known)} variants" if len(known) > len(panels) else ""
+    more = (
+        f", in the first {len(panels)} of {len(graphs_by_variant)} variants"
+        if len(graphs_by_variant) > len(panels)
+        else ""
+    )
     figure.suptitle(f"How busy links were{more}", x=0.01, ha="left", size=11, weight="bold")
     style.busy_scale(figure, list(grid))
     if entries:

@@ -159,8 +159,8 @@ def parts(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def lacks_workers(metrics: Mapping[str, Any]) -> bool:
     """Whether some result of a variant lacks a worker."""
-    held = metrics["workers_held_min"]
-    return held is not None and bool(held < metrics["workers"])
+    workers_held = metrics["workers_held_min"]
+    return workers_held is not None and bool(workers_held < metrics["workers"])
 
 
 def has_finished(variant: Mapping[str, Any]) -> bool:

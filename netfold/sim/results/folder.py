@@ -249,8 +249,8 @@ def _require_agreement(run: RunFolder) -> None:
         raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
     for table in TABLES:
         frame = getattr(run, table)
-        known = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
-        unknown = sorted(set(frame["variant"].unique()) - known)
+        allowed = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
+        unknown = sorted(set(frame["variant"].unique()) - allowed)
         if unknown:
             raise DataError(
                 f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is not in summary.json",
@@ -309,10 +309,10 @@ def write_run(out_dir: Path, run: RunData, suffix: str = "") -> Path:
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:
         _require_free_name(name)
-    wanted = out_dir / run.scenario_name / f"{folder_name(run.started_at, run.seed)}{suffix}"
+    folder = out_dir / run.scenario_name / f"{folder_name(run.started_at, run.seed)}{suffix}"
     with files.writing(out_dir, files.WRITABLE_HINT):
         indent = None if suffix else 2  # files that are soon replaced take a tenth of the time
-        finished = files.write_folder(wanted, lambda partial: _write_files(partial, run, indent))
+        finished = files.write_folder(folder, lambda partial: _write_files(partial, run, indent))
         if not suffix:
             files.remove_stale_partials(out_dir)
             _point_latest(out_dir, finished)

@@ -61,8 +61,8 @@ _CHECKED: dict[Any, Any] = {int: Count, float: Number, int | None: Count | None,
 def form(**kinds: Any) -> Any:
     """The form of a mapping: by key its type, or `[type]` for a list; or that and its default."""
 
-    def member(kind: Any, default: Any = ...) -> tuple[Any, Any]:
-        return (GenericAlias(list, (kind[0],)) if isinstance(kind, list) else kind), default
+    def member(value_type: Any, default: Any = ...) -> tuple[Any, Any]:
+        return (GenericAlias(list, (value_type[0],)) if isinstance(value_type, list) else value_type), default
 
     members: dict[str, Any] = {
         name: member(*kind) if isinstance(kind, tuple) else member(kind) for name, kind in kinds.items()
@@ -84,9 +84,9 @@ def _metric_kind(metric: Metric) -> Any:
         int: Annotated[int, Field(ge=int(metric.least), lt=2**63)],
         float: Annotated[float, Field(ge=metric.least, le=1e300)],
     }
-    kind = several.get(metric.name) or plain.get(metric.unit.type, metric.unit.type)
-    kind = kind | None if metric.may_be_none else kind
-    return (kind, None) if metric.may_be_missing else kind
+    value_type = several.get(metric.name) or plain.get(metric.unit.type, metric.unit.type)
+    value_type = value_type | None if metric.may_be_none else value_type
+    return (value_type, None) if metric.may_be_missing else value_type
 
 
 _PART = form_of(BreakdownPart, time_us=Finite, share=Finite | None)

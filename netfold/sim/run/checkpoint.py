@@ -69,11 +69,11 @@ class UnstorableError(Exception):
     """A value is not data: an open process, for example. The message says what it is."""
 
 
-def is_record(kind: type) -> bool:
+def is_record(record_class: type) -> bool:
     """Whether a class is a record of netfold: a dataclass, a named tuple or an enumeration."""
-    is_tuple = issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return kind.__module__.startswith("netfold.") and (
-        is_tuple or is_dataclass(kind) or issubclass(kind, Enum)
+    is_tuple = issubclass(record_class, tuple) and hasattr(record_class, "_fields")
+    return record_class.__module__.startswith("netfold.") and (
+        is_tuple or is_dataclass(record_class) or issubclass(record_class, Enum)
     )
 
 
@@ -92,13 +92,15 @@ class _Writer(pickle.Pickler):
         return self._numbers.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
-        kind = type(value)
-        named = value if isinstance(value, _NAMED) else kind  # classes and functions are stored by name
+        value_class = type(value)
+        named = (
+            value if isinstance(value, _NAMED) else value_class
+        )  # classes and functions are stored by name
         if isinstance(value, (np.generic, np.dtype)) or _is_known(
             named.__module__, named.__qualname__, named
         ):
             return NotImplemented
-        raise UnstorableError(f"a {kind.__module__}.{kind.__qualname__}")
+        raise UnstorableError(f"a {value_class.__module__}.{value_class.__qualname__}")
 
 
 class _Reader(pickle.Unpickler):

@@ -102,11 +102,12 @@ def run_scenario(
 
 def _choose(plan: Plan, names: Sequence[str]) -> Plan:
     """A plan of only the named variants, in the scenario's order; of all where none is named."""
-    known = [variant.name for variant in plan.variants]
+    variant_names = [variant.name for variant in plan.variants]
     for name in names:
-        if name not in known:
+        if name not in variant_names:
             raise NetfoldError(
-                f"{plan.scenario.file}: there is no variant {name!r}", names_hint(name, known, "variants")
+                f"{plan.scenario.file}: there is no variant {name!r}",
+                names_hint(name, variant_names, "variants"),
             )
     if not names:
         return plan

@@ -398,8 +398,10 @@ def stretches(
         timeline.append(Stretch("backward", scaled_ps(end_ps, factor)))
     end_ps = times * both_ps
     start_ps = end_ps - passes.backward_ps
-    known = passes if times == 1 else replace(passes, ready_ps={})
-    ready = [(known.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
+    usable_passes = passes if times == 1 else replace(passes, ready_ps={})
+    ready = [
+        (usable_passes.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets
+    ]
     timeline.append(Stretch("forward", scaled_ps(start_ps, factor)))
     timeline += [
         Stretch("backward", scaled_ps(start_ps + ready_ps, factor), (index,))

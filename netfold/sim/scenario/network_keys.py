@@ -122,10 +122,10 @@ def _section(topology: type[Topology]) -> type[TopologySection]:
     """The section whose keys are the fields of a topology; those that it inherits stand before `kind`."""
     all_fields = fields(_dataclass(topology))
     annotations = get_annotations(topology)
-    kind: Any = Literal
+    literal: Any = Literal
     keys: dict[str, Any] = {
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name not in annotations},
-        "kind": (kind[topology.kind], ...),
+        "kind": (literal[topology.kind], ...),
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name in annotations},
         **_OVERRIDES,
     }

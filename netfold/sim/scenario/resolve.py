@@ -362,13 +362,13 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
-    known = {**PROFILES, **scenario.profiles}
+    profiles = {**PROFILES, **scenario.profiles}
     for name in switches(graph):
-        wanted = graph.nodes[name]["profile"]
-        if wanted not in known:
-            key = variant.topology.key_of_value("switch", wanted)
-            message = f"there is no switch profile {wanted!r}"
-            raise scenario.error(key, message, names_hint(wanted, known), variant.name)
+        profile_name = graph.nodes[name]["profile"]
+        if profile_name not in profiles:
+            key = variant.topology.key_of_value("switch", profile_name)
+            message = f"there is no switch profile {profile_name!r}"
+            raise scenario.error(key, message, names_hint(profile_name, profiles), variant.name)
 
 
 def _generate(scenario: Scenario, variant: Variant) -> nx.Graph:
@@ -385,13 +385,13 @@ def _generate(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
     """Make the changes that patterns select."""
-    known = {**PROFILES, **scenario.profiles}
+    profiles = {**PROFILES, **scenario.profiles}
     section = variant.topology
     for index, change in enumerate(section.profile_changes()):
-        if change.profile not in known:
+        if change.profile not in profiles:
             message = f"there is no switch profile {change.profile!r}"
             at = f"topology.switch_profiles.{index}.profile"
-            raise scenario.error(at, message, names_hint(change.profile, known), variant.name)
+            raise scenario.error(at, message, names_hint(change.profile, profiles), variant.name)
     try:
         key = "links"
         change_links(graph, section.link_changes())
@@ -582,12 +582,12 @@ class _VariantResolver:
         occupied = HostAllocation(self.graph)
         self._network = with_work(self._network, self._work([()] * len(self.jobs)))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
-        wanted = [
+        wanted_jobs = [
             WantedJob(section, location)
             for section, location in self.jobs
             if isinstance(section, variant_keys.JobSection)
         ]
-        placer = JobPlacer(site, wanted, self._job)
+        placer = JobPlacer(site, wanted_jobs, self._job)
         pairs = placer.alone()
         jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
         longest_ps = max((fallback.collective.sender.timeout_max_ps for fallback in others), default=0)
@@ -640,9 +640,9 @@ class _VariantResolver:
         return JobWorkers(location.name, job.hosts, job.start_ps, sections.device.computes)
 
     def _profiles(self) -> dict[str, Profile]:
-        known = {**PROFILES, **self.location.scenario.profiles}
+        all_profiles = {**PROFILES, **self.location.scenario.profiles}
         check_profiles(self.graph, self.location.scenario, self.variant)
-        profiles = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
+        profiles = {name: all_profiles[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):
             for kind in (profiles[node] for node in (a, b) if node in profiles):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:

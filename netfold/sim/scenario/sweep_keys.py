@@ -100,8 +100,8 @@ def read_sweep(document: Node, changes: Iterable[Change], mistakes: Mistakes) ->
         if path == (SWEEP,):
             node = value
         elif path[0] == SWEEP:
-            others = node.children if node is not None else {}
-            node = replace(node or value, value={**others, ".".join(path[1:]): value}, path=SWEEP)
+            axis_nodes = node.children if node is not None else {}
+            node = replace(node or value, value={**axis_nodes, ".".join(path[1:]): value}, path=SWEEP)
     if node is None or node.value is None:
         return None
     if not isinstance(node.value, Mapping):

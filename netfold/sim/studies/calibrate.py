@@ -340,12 +340,12 @@ class Calibration:
 
 def calibrate(threads: int, report: Callable[[str], None]) -> Calibration:
     # This takes about half a minute. `threads` are PyTorch's; codecs have as many as in a run.
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         return _measure(threads, report)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)
 
 
 def _measure(threads: int, report: Callable[[str], None]) -> Calibration:

@@ -346,16 +346,16 @@ class _Running:
 
     def run(self, settings: SweepSettings) -> None:
         """Run the points without results."""
-        wanted = [index for index in range(len(self._points)) if index not in self._results]
-        if not wanted:
+        missing = [index for index in range(len(self._points)) if index not in self._results]
+        if not missing:
             return
         jobs = [
             WorkerCall(self._points[index].task, self._points[index].bytes, self._points[index].weight)
-            for index in wanted
+            for index in missing
         ]
-        with _executor(settings, len(wanted)) as (executor, limits, places):
-            clock = _Clock({index: self._points[index].weight for index in wanted}, places)
-            dispatch(executor, work, jobs, limits, lambda index, got: self._end(wanted[index], got, clock))
+        with _executor(settings, len(missing)) as (executor, limits, places):
+            clock = _Clock({index: self._points[index].weight for index in missing}, places)
+            dispatch(executor, work, jobs, limits, lambda index, got: self._end(missing[index], got, clock))
 
     def _end(self, index: int, got: TaskOutcome | FailedError, clock: _Clock) -> None:
         """Record what came of a point, and keep it if it has results."""

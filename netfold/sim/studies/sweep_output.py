@@ -583,9 +583,9 @@ def _rows(result: PointResult) -> Iterator[dict[str, Any]]:
         yield from ({"variant": name} for name in result.point.names)
 
 
-def _cell(value: Any, kind: type) -> Any:
+def _cell(value: Any, value_type: type) -> Any:
     # Ints may stand for floats.
-    return float(value) if kind is float and value is not None else value
+    return float(value) if value_type is float and value is not None else value
 
 
 def times_frame(results: Sequence[PointResult]) -> pl.DataFrame:

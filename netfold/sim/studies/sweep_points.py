@@ -48,24 +48,24 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
 
     `digests` keeps those of modules from one point to the next.
     """
-    known, doubts = dict[str, str](), list[str]()
+    digests_by_name, doubts = dict[str, str](), list[str]()
     modules = {
         module for part in _registered_options(plan) for value in _values(part) for module in _modules(value)
     }
     for module in sorted(modules):
         if module not in digests:
             digests[module] = _source_digest(module)
-        known[module] = digests[module]
-        if not known[module]:
+        digests_by_name[module] = digests[module]
+        if not digests_by_name[module]:
             doubts.append(f"the source of {module}")
     for variant in plan.scenario.variants:
         for job in variant.jobs or (variant,):
-            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
+            digests_by_name[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
             if isinstance(job.workload, Training) and job.workload.model.code:
                 doubts.append(f"what {job.workload.model.code} reads")
     if not all(job.device.is_reproducible for variant in plan.variants for job in variant.jobs):
-        known["machine"] = f"{platform.node()}, {platform.machine()}, {os.cpu_count()} cores"
-    return Origins(known, tuple(dict.fromkeys(doubts)))
+        digests_by_name["machine"] = f"{platform.node()}, {platform.machine()}, {os.cpu_count()} cores"
+    return Origins(digests_by_name, tuple(dict.fromkeys(doubts)))
 
 
 def _registered_options(plan: Plan) -> Iterator[object]:
@@ -270,11 +270,11 @@ def _naming(error: ScenarioError, where: list[str]) -> ScenarioError:
 def _refuse_same(scenario: Scenario, points: Sequence[Point]) -> None:
     """Refuse a grid that has a point twice."""
     assert scenario.sweep is not None
-    known: dict[str, Point] = {}
+    points_by_digest: dict[str, Point] = {}
     for point in points:
         if point.task is None:
             continue
-        if (same := known.setdefault(point.digest, point)) is not point:
+        if (same := points_by_digest.setdefault(point.digest, point)) is not point:
             raise scenario.sweep.node.error(
                 f"points {same.number} and {point.number} are the same scenario",
                 "a value is there twice, or --set gives a swept key one value: "

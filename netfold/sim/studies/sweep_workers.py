@@ -533,13 +533,13 @@ def _single_threaded() -> Iterator[None]:
     """
     with _environment:
         pinned = variables()
-        before = {name: os.environ.get(name) for name in (*_THREADS, *pinned)}
+        old_values = {name: os.environ.get(name) for name in (*_THREADS, *pinned)}
         os.environ.update(dict.fromkeys(_THREADS, "1"))
         os.environ.update(pinned)
         try:
             yield
         finally:
-            for name, value in before.items():
+            for name, value in old_values.items():
                 if value is None:
                     del os.environ[name]
                 else:

@@ -139,8 +139,8 @@ def networks_of(
         hint = f"{names_hint(text, registered(Topology), 'kinds')}; or give a scenario or a graph file"
         raise NetfoldError(f"there is no kind of topology {text!r}, and no such file", hint)
     scenario = load(given, sets)
-    known = [variant.name for variant in scenario.variants]
-    _check_variants(variants, known)
+    variant_names = [variant.name for variant in scenario.variants]
+    _check_variants(variants, variant_names)
     return tuple(
         _of_scenario(scenario, variant)
         for variant in scenario.variants
@@ -149,9 +149,9 @@ def networks_of(
 
 
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
-    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
     check_profiles(graph, scenario, variant)
-    return NamedNetwork(variant.name, variant.topology.kind, graph, known, variant, scenario)
+    return NamedNetwork(variant.name, variant.topology.kind, graph, profiles, variant, scenario)
 
 
 def _is_a_word(text: str) -> bool:

@@ -408,14 +408,14 @@ def steps_of(nodes: Sequence[TraceNode]) -> list[TracedStep]:
     ValueError
         A node depends on one that is not there, or on itself.
     """
-    known = {node.number: node for node in nodes}
-    order = _in_order(nodes, known)
+    nodes_by_number = {node.number: node for node in nodes}
+    order = _in_order(nodes, nodes_by_number)
     step_of: dict[int, int] = {}
     members: dict[int, list[TraceNode]] = defaultdict(list)
     for node in order:
         step = 0
         for number in node.after:
-            is_next = is_all_reduce(known[number]) and node.kind not in _COMMUNICATION
+            is_next = is_all_reduce(nodes_by_number[number]) and node.kind not in _COMMUNICATION
             step = max(step, step_of[number] + is_next)
         step_of[node.number] = step
         members[step].append(node)

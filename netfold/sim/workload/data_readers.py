@@ -372,7 +372,7 @@ def learn_pieces(counts: Mapping[str, int], vocabulary: int) -> list[str]:
         for pair in pairwise(word_pieces):
             frequency[pair] += counts[words[index]]
             places[pair].add(index)
-    known = set(pieces)
+    known_pieces = set(pieces)
     heap = [(-count, pair) for pair, count in frequency.items()]
     heapq.heapify(heap)
     while heap and len(pieces) < vocabulary:
@@ -380,8 +380,8 @@ def learn_pieces(counts: Mapping[str, int], vocabulary: int) -> list[str]:
         if frequency[pair] != -count:
             continue  # an older count
         merged = pair[0] + pair[1].removeprefix("##")
-        if merged not in known:
-            known.add(merged)
+        if merged not in known_pieces:
+            known_pieces.add(merged)
             pieces.append(merged)
         changed: set[Pair] = set()
         for index in places.pop(pair):

@@ -92,11 +92,11 @@ class Costs:
 
     def pace(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Layers that are ready when the device has computed them, each not before the one before it."""
-        known = dict(self.ready)
-        shares = accumulate((known.get(layer.name, layer.ready_share) for layer in layers), max)
+        ready_by_layer = dict(self.ready)
+        shares = accumulate((ready_by_layer.get(layer.name, layer.ready_share) for layer in layers), max)
         return (
             tuple(layer._replace(ready_share=share) for layer, share in zip(layers, shares, strict=True))
-            if known
+            if ready_by_layer
             else tuple(layers)
         )
 

@@ -494,11 +494,13 @@ class FileWorkload(Untrained):
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The file's gradients for a step, as `[worker][bucket]`; its steps repeat."""
         steps = self._spec.steps
-        wanted = 0 if steps is None else step % steps
-        if self._read != wanted:
+        step_row = 0 if steps is None else step % steps
+        if self._read != step_row:
             self._read, self._gradients = None, []  # freed before the next ones are read
-            self._gradients = [self._cutter.cut(self._row(wanted, worker)) for worker in range(self._workers)]
-            self._read = wanted
+            self._gradients = [
+                self._cutter.cut(self._row(step_row, worker)) for worker in range(self._workers)
+            ]
+            self._read = step_row
         return self._gradients
 
     def _row(self, step: int, worker: int) -> Gradient:

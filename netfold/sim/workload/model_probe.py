@@ -177,8 +177,8 @@ def _is_view(func: Any, operands: list[Tensor], returned: list[Tensor]) -> bool:
     """Whether all that an operator returns is a part of what it was given, unchanged."""
     if func._schema.is_mutable or not returned or any(map(_is_compound, (*operands, *returned))):
         return False
-    held = {tensor.untyped_storage().data_ptr() for tensor in operands}
-    return all(tensor.untyped_storage().data_ptr() in held for tensor in returned)
+    operand_storages = {tensor.untyped_storage().data_ptr() for tensor in operands}
+    return all(tensor.untyped_storage().data_ptr() in operand_storages for tensor in returned)
 
 
 def _moved_bytes(name: str, operands: list[Tensor], returned: list[Tensor]) -> int:

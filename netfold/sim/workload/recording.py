@@ -188,12 +188,12 @@ class TraceWorkload(Untrained):
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The recorded gradients of a step, as `[worker][bucket]`; its steps repeat."""
-        wanted = step % len(self._trace.steps)
-        if self._read != wanted:
+        trace_step = step % len(self._trace.steps)
+        if self._read != trace_step:
             self._read, self._gradients = None, []  # freed before the next ones are read
-            ranks = self._trace.steps[wanted].ranks
-            self._gradients = [self._cutter.cut(self._flat(wanted, rank)) for rank in range(len(ranks))]
-            self._read = wanted
+            ranks = self._trace.steps[trace_step].ranks
+            self._gradients = [self._cutter.cut(self._flat(trace_step, rank)) for rank in range(len(ranks))]
+            self._read = trace_step
         return self._gradients
 
     def _flat(self, step: int, rank: int) -> Gradient:

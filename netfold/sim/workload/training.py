@@ -139,8 +139,8 @@ class LocalSteps:
         The differences of weights, before less after, go to the sink, by tensor, of those that the worker
         used. With `start` the worker begins with these weights.
         """
-        before = self._weights.flat if start is None else start
-        weights = {name: array.copy() for name, array in before.items()}
+        weights_before = self._weights.flat if start is None else start
+        weights = {name: array.copy() for name, array in weights_before.items()}
         used: set[str] = set()
         with self._weights.replaced_by(weights):
             losses = [
@@ -148,7 +148,7 @@ class LocalSteps:
             ]
         for name, after in weights.items():
             if name in used:
-                np.subtract(before[name], after, out=after)
+                np.subtract(weights_before[name], after, out=after)
                 sink(name, self._weights.tensor_of(name, after))
         return sum(losses) / len(losses)
 
@@ -425,9 +425,9 @@ class TrainingWorkload:
     def _probe(self) -> tuple[ProbedStep, bool]:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""
         with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged(), self._blaming():
-            before = torch.get_rng_state()
+            rng_state = torch.get_rng_state()
             probed = probe(self._model, lambda: self._first_loss(self._model))
-            return probed, not torch.equal(before, torch.get_rng_state())
+            return probed, not torch.equal(rng_state, torch.get_rng_state())
 
     def _first_loss(self, model: nn.Module) -> torch.Tensor:
         inputs, targets = self._first

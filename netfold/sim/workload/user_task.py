@@ -39,16 +39,16 @@ def user_error(error: BaseException, path: str, given: str, doing: str) -> UserM
     linecache.checkcache(path)  # the file may have been edited since this process read it
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     what = " ".join(what.split())
-    before = f"{doing}: " if doing else ""
+    prefix = f"{doing}: " if doing else ""
     if isinstance(error, SyntaxError) and error.filename == path:
         line = (error.text or "").strip()
-        return UserModelError(f"{before}{given}, line {error.lineno}: {what}", _line(line))
+        return UserModelError(f"{prefix}{given}, line {error.lineno}: {what}", _line(line))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, path)]
     if not frames:
-        return UserModelError(f"{before}{given}: {what}")
+        return UserModelError(f"{prefix}{given}: {what}")
     last = frames[-1]
     text = last.line or linecache.getline(path, last.lineno or 0).strip()
-    return UserModelError(f"{before}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
+    return UserModelError(f"{prefix}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
 
 
 def _line(text: str) -> str:
@@ -467,8 +467,8 @@ class Watch:
         )
 
     def _error(self, message: str, hint: str) -> UserModelError:
-        before = f"{self.where}: " if self.where else ""
-        return UserModelError(f"{before}{self._given}: {message}", hint)
+        prefix = f"{self.where}: " if self.where else ""
+        return UserModelError(f"{prefix}{self._given}: {message}", hint)
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -602,10 +602,10 @@ def _collate(items: list[Any], make: str, where: str) -> Any:
     try:
         return default_collate(items)
     except (RuntimeError, TypeError, KeyError) as error:
-        before = f"{where}: " if where else ""
+        prefix = f"{where}: " if where else ""
         why = " ".join(str(error).split())
         raise UserModelError(
-            f"{before}{make}: the samples of a batch do not fit together: {why}",
+            f"{prefix}{make}: the samples of a batch do not fit together: {why}",
             "give all samples the same shapes, as tensors, arrays or numbers",
         ) from error
 

@@ -258,10 +258,10 @@ class Weights:
             part = slice(first, first + size)
             step = total[part]
             if move.mean_of:
-                before = weights[part].copy()
+                old_weights = weights[part].copy()
                 with one_thread():
                     self._memory.step(name, weights[part], step / np.float32(move.mean_of), move.rate)
-                step = np.subtract(before, weights[part], dtype=np.float64)
+                step = np.subtract(old_weights, weights[part], dtype=np.float64)
             else:
                 weights[part] -= step
             squares.append(float(np.square(step, dtype=np.float64).sum()))
@@ -540,8 +540,8 @@ class _Buckets(Sequence[Gradient]):
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
         bucket_index = range(len(self))[index]
-        known = self._made.get(bucket_index)
-        bucket = known() if known is not None else None
+        reference = self._made.get(bucket_index)
+        bucket = reference() if reference is not None else None
         if bucket is None:
             bucket = self._arena.bucket(self._worker, bucket_index)
             self._made[bucket_index] = weakref.ref(bucket)

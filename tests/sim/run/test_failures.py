@@ -37,7 +37,7 @@ from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.compile_progress import COMPILING
 from netfold.sim.results.folder import load
-from netfold.sim.run import context as module
+from netfold.sim.run import progress as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.variant import run_variant

@@ -595,19 +595,21 @@ class Candidates:
                 )
             self._check_tier([section.switch])
             return [section.switch]
-        kinds = {kind.name: kind for kind in profiles.values()}
+        kinds = {profile.name: profile for profile in profiles.values()}
         able = (
-            {name for name, kind in kinds.items() if suits(kind, section.program)}
+            {name for name, profile in kinds.items() if suits(profile, section.program)}
             or {
-                name for name, kind in kinds.items() if can_run(kind, section.program)
+                name for name, profile in kinds.items() if can_run(profile, section.program)
             }  # rejected later, with a reason
-            or {name for name, kind in kinds.items() if kind.can_aggregate}  # likewise
+            or {name for name, profile in kinds.items() if profile.can_aggregate}  # likewise
         )
         try:
             roots = place_aggregators(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
-            known = {**PROFILES, **self.location.scenario.profiles}
-            programmable = ", ".join(name for name, kind in known.items() if kind.can_aggregate)
+            profiles_by_name = {**PROFILES, **self.location.scenario.profiles}
+            programmable = ", ".join(
+                name for name, profile in profiles_by_name.items() if profile.can_aggregate
+            )
             message, hint = split_message_and_hint(self.graph, error)
             raise self.location.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
         self._check_tier(roots)

@@ -90,7 +90,9 @@ def estimate_in_network(
     if len(nodes) < 2:
         return Estimate(0.0, "", 0.0, 0.0)
     profiles = {*network.profiles}
-    able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, section.program)}
+    able = {
+        name for name, profile in PROFILES.items() if name in profiles and can_run(profile, section.program)
+    }
     roots = [node for node, profile in enumerate(network.profiles) if profile in able]
     if not roots:
         names = ", ".join(sorted(profiles - {""}))

@@ -250,9 +250,9 @@ def _field(option: Option) -> tuple[Any, Any]:
     """The pydantic field of a key that a program defines."""
     quantity = {"time": TIME, "size": SIZE}.get(option.kind)
     default = quantity.parse(option.default) if quantity and option.default is not None else option.default
-    kind = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None
+    value_type = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None
     checked: dict[str, Any] = {"validate_default": True} if option.missing else {}
-    return kind, Field(default, description=meaning(option.name), **checked)
+    return value_type, Field(default, description=meaning(option.name), **checked)
 
 
 if TYPE_CHECKING:

@@ -256,7 +256,7 @@ class Switches:
         return base
 
     def _job_on(self, request: SwitchRequest, node: int, children: int, slots_end: int) -> _JobOnSwitch:
-        kind = self.profile_of(node)
+        profile = self.profile_of(node)
         demand = Demand(
             workers=children,
             slots=1,
@@ -264,21 +264,21 @@ class Switches:
             may_be_absent=request.may_be_absent,
             **request.lanes._asdict(),
         )
-        program = declare_on(kind, request.section.program, demand)
-        streams = loopback_streams(kind, program) if kind.kind == PIPELINE else 0
+        program = declare_on(profile, request.section.program, demand)
+        streams = loopback_streams(profile, program) if profile.kind == PIPELINE else 0
         return _JobOnSwitch(request, children, slots_end, streams)
 
     def _fit(self, node: int, job: _JobOnSwitch, base: int) -> Fit:
         """Fit the program to a switch together with the jobs already there."""
         others = self._jobs.get(node, [])
-        kind, section = self.profile_of(node), job.request.section
+        profile, section = self.profile_of(node), job.request.section
         self._check_same_program(node, job.request)
-        own_bps, *others_bps = self._loopback_rates(kind, [job, *others])
+        own_bps, *others_bps = self._loopback_rates(profile, [job, *others])
         alone = replace(
-            self._demand(kind, job),
+            self._demand(profile, job),
             may_be_absent=any(tenant.request.may_be_absent for tenant in [job, *others]),
         )
-        fit_alone = fit(kind, section.program, alone, any_words=False)
+        fit_alone = fit(profile, section.program, alone, any_words=False)
         if not others:
             return fit_alone
         widest = max((tenant.request.lanes for tenant in (job, *others)), key=slot_bits)
@@ -293,30 +293,30 @@ class Switches:
             ),
         )
         try:
-            return fit(kind, section.program, together, any_words=False)
+            return fit(profile, section.program, together, any_words=False)
         except FitError as error:
             if error.about != "slots":
                 raise
         raise self._no_room(node, job, base, together)
 
-    def _demand(self, kind: Profile, job: _JobOnSwitch) -> Demand:
+    def _demand(self, profile: Profile, job: _JobOnSwitch) -> Demand:
         """What a job alone asks of a switch."""
         return Demand(
             workers=job.children,
             slots=entries(job.request.section) or job.request.slots,
             words=job.request.words,
-            rate_bps=self._loopback_rates(kind, [job])[0],
+            rate_bps=self._loopback_rates(profile, [job])[0],
             header_bytes=job.request.header_bytes,
             may_be_absent=job.request.may_be_absent,
             **job.request.lanes._asdict(),
         )
 
-    def _loopback_rates(self, kind: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
+    def _loopback_rates(self, profile: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
         """Rate of one worker's packets of each job, at which their joint load of loopback ports is highest.
 
         Results of all jobs pass the same loopback port once, so jobs that share it add up to its rate.
         """
-        room_bps = kind.loopback_rate_bps
+        room_bps = profile.loopback_rate_bps
         if room_bps == 0:
             return [job.request.stream_bps for job in jobs]
         rates_bps = [0] * len(jobs)
