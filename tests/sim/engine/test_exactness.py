@@ -171,7 +171,7 @@ def busy_run(sim: Engine, *, is_ample: bool) -> tuple[list[int], list[int]]:
         sim.world = tables.add_packets(sim.world, 20_000)
         sim.world = tables.add_payloads(sim.world, 20_000)
         sim.world = tables.add_flows(sim.world, 100, 100)
-        heap, log = (tables.enlarged(table, 100_000) for table in (sim.world.heap, sim.world.log))
+        heap, log = (tables.enlarge(table, 100_000) for table in (sim.world.heap, sim.world.log))
         sim.world = sim.world._replace(heap=heap, log=log)
     changes = {"timeout_ps": SHORT_PS, "window": 96, "ack_every": 2}
     flows = [

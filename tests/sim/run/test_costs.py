@@ -295,7 +295,7 @@ def test_jobs_that_differ_in_fusion_alone_share_a_warm_up(
     counted = []
     monkeypatch.setattr(
         measure,
-        "measured",
+        "measure_costs",
         lambda plan, variant, *rest: counted.append(variant.name) or measured_costs(plan, variant, *rest),
     )
     file = scenario(tmp_path)
