@@ -459,9 +459,7 @@ def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     phases = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = phases["worker"].unique().sort().to_list()
-    workers_shown = (
-        _choose(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
-    )
+    sample = _choose(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
     began_ps = step["start_ps"]
     bars = [
         Bar(
@@ -471,14 +469,10 @@ def _panel(run: RunFolder, variant: str) -> Panel:
             start_us=(row["start_ps"] - began_ps) / 1e6,
             end_us=(row["end_ps"] - began_ps) / 1e6,
         )
-        for row in phases.filter(pl.col("worker").is_in(workers_shown)).iter_rows(named=True)
+        for row in phases.filter(pl.col("worker").is_in(sample)).iter_rows(named=True)
         if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
     ]
-    note = (
-        f" ({len(workers_shown)} of {len(workers)} workers shown)"
-        if len(workers_shown) < len(workers)
-        else ""
-    )
+    note = f" ({len(sample)} of {len(workers)} workers shown)" if len(sample) < len(workers) else ""
     return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
 
 
@@ -583,22 +577,19 @@ def _magnify(
 ) -> None:
     """Draw a short step again, magnified, to its right; the axis is `span` times as long."""
     top, height = extent_inches[0] + 0.04 * extent_inches[1], 0.92 * extent_inches[1]
-    left_edge = 1 / span + 0.1
-    width, title_inches = (
-        1 - left_edge,
-        _INSET_TITLE_INCHES * height / (extent_inches[1] + _INSET_TITLE_INCHES),
-    )
+    left = 1 / span + 0.1
+    width, title_inches = 1 - left, _INSET_TITLE_INCHES * height / (extent_inches[1] + _INSET_TITLE_INCHES)
     lane_inches = (height - title_inches) / max(1, len(_workers(panel.bars)))
     to_lanes = Affine2D().scale(width / panel.end_us, lane_inches)
-    to_lanes.translate(left_edge, top + title_inches + lane_inches / 2)
+    to_lanes.translate(left, top + title_inches + lane_inches / 2)
     across = axes.get_yaxis_transform()
     rectangles = _rectangles(panel.bars, colours, 1.0)
     rectangles.set(transform=to_lanes + across, zorder=4)
     frame: dict[str, Any] = {"facecolor": "#f4f4f4", "edgecolor": style.MIDDLE_GREY, "linewidth": 0.8}
-    axes.add_patch(Rectangle((left_edge, top), width, height, transform=across, zorder=3, **frame))
+    axes.add_patch(Rectangle((left, top), width, height, transform=across, zorder=3, **frame))
     axes.add_collection(rectangles, autolim=False)
     axes.text(
-        *(left_edge + 0.99 * width, top + 0.03 * height, f"the same, magnified {words.times(width * span)}"),
+        *(left + 0.99 * width, top + 0.03 * height, f"the same, magnified {words.times(width * span)}"),
         transform=across,
         horizontalalignment="right",
         verticalalignment="top",
