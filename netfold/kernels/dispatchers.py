@@ -25,7 +25,8 @@ from numba import types
 from netfold.kernels.progress import note, wait_for_others
 
 CORE: Any = numba.core
-"""Its classes have no types."""
+CONFIG: Any = numba.config
+"""What Numba's classes and settings are has no types."""
 
 
 def _called_by(function: Any) -> set[object]:
@@ -118,7 +119,7 @@ def keep(compiled: Any, function: Any, folder: Path | None, before: Callable[[],
     if folder is None:
         compiled._cache = _Unkept(before)
     else:
-        numba.config.CACHE_DIR = str(folder)
+        CONFIG.CACHE_DIR = str(folder)
         compiled._cache = _Kept(function, before)
 
 

@@ -187,11 +187,9 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
     longest_ps = 0
     for worker_path in traffic.paths:
         hops_ps = [times_ps(link, size_bytes) for link in worker_path.there]
-        hops_ps += [
-            times_ps(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)
-        ]
-        total_ps = sum(time_ps for time_ps, _ in hops_ps) + max((wait_ps for _, wait_ps in hops_ps), default=0)
-        longest_ps = max(longest_ps, total_ps)
+        hops_ps += [times_ps(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
+        longest_wait_ps = max((wait_ps for _, wait_ps in hops_ps), default=0)
+        longest_ps = max(longest_ps, sum(time_ps for time_ps, _ in hops_ps) + longest_wait_ps)
     return longest_ps
 
 
