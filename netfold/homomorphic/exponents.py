@@ -221,17 +221,30 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBo
 
 
 def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.int32]:
-    scaled = np.multiply(gradient, factor, dtype=np.float64)
-    np.rint(scaled, out=scaled)
     # With this limit the sum of all workers' words stays in int32.
     limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
-    if -limit <= scaled.min(initial=0) and scaled.max(initial=0) <= limit:  # neither is true of NaN
-        return scaled.astype(np.int32)
+    words = np.empty(gradient.size, np.int32)
+    if round_products(gradient, factor, limit, words):
+        return words
+    scaled = np.rint(np.multiply(gradient, factor, dtype=np.float64))
     is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
     if not is_carried.all():
         raise EncodeError(_too_large_for_factor(gradient, factor, int(np.argmin(is_carried)), round.workers))
     # What is out of range here, the network adds as floats instead.
     return np.clip(scaled, -limit, limit).astype(np.int32)
+
+
+@kernel
+def round_products(gradient: Gradient, factor: float, limit: int, words: NDArray[np.int32]) -> bool:
+    """Write `round(x · factor)` of every element; returns whether all are within the limit."""
+    most = np.float64(limit)
+    beyond = 0
+    for i in range(gradient.size):
+        product = np.rint(np.float64(gradient[i]) * factor)
+        fits = abs(product) <= most  # not true of NaN
+        beyond += not fits
+        words[i] = np.int32(product if fits else 0.0)
+    return beyond == 0
 
 
 def factor_sums(merged: Merged, factor: float) -> Gradient:

@@ -131,17 +131,16 @@ def _source(name: str) -> str:
 _OPTIONS: dict[str, Any] = {"nopython": True, "nogil": True, "_nrt": False}
 
 F = TypeVar("F", bound=Callable[..., Any])
-_waiting: list[_Deferred] = []  # compiled together at the first use of any
+_waiting: list[_Deferred] = []  # all that nobody has used
 _lock = RLock()
-_state = {"is_ready": False}
 _compiled_for_calls: list[object] = []  # compiled code lives as long as its object
 
 
 class _Deferred:
-    """A stand-in for a kernel, until any kernel is used.
+    """A stand-in for a kernel, until Python uses it or anything is compiled.
 
-    The first use makes all kernels, in the order of their definitions. They replace their stand-ins in all
-    modules, so later calls have no detour.
+    Most kernels are only called by others, in whose kept code they are. What is made replaces its stand-in
+    in all modules that know it by its name, so later calls have no detour.
     """
 
     def __init__(self, function: Callable[..., Any], make: Callable[[Any], Any]) -> None:
@@ -153,12 +152,21 @@ class _Deferred:
         return self._real()(*arguments)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copy and inspect ask for attributes that functions lack
+        if name == "_numba_type_":  # Numba asks, so it compiles what calls this
+            _make_all()
+        elif name.startswith("__"):  # copy and inspect ask for attributes that functions lack
             raise AttributeError(name)
-        return getattr(self._real(), name)  # Numba itself asks for `_numba_type_`
+        return getattr(self._real(), name)
 
     def _real(self) -> Any:
-        _make_all()
+        with _lock:
+            if self._made is None:
+                self.make()
+                _waiting.remove(self)
+                for module in list(sys.modules.values()):
+                    held = vars(module) if isinstance(module, ModuleType) else {}
+                    if held.get(self.__name__) is self:
+                        held[self.__name__] = self._made
         return self._made
 
     def make(self) -> None:
@@ -166,44 +174,33 @@ class _Deferred:
 
 
 def _make_all() -> None:
+    """Make all kernels, in the order of their definitions: the compiler wants those that a function calls."""
     with _lock:
-        if _state["is_ready"]:
+        if not _waiting:
             return
         for deferred in _waiting:
             deferred.make()
-        _state["is_ready"] = True
+        _waiting.clear()
         for module in list(sys.modules.values()):
             module_names = vars(module) if isinstance(module, ModuleType) else {}
             for name, value in list(module_names.items()):
                 if type(value) is _Deferred:
                     module_names[name] = value._made
-        _waiting.clear()
 
 
 def _defer(function: F, make: Callable[[F], Any]) -> F:
+    deferred = _Deferred(function, make)
     with _lock:
-        if _state["is_ready"]:
-            return cast(F, make(function))
-        deferred = _Deferred(function, make)
         _waiting.append(deferred)
-        return cast(F, deferred)
-
-
-def _has_cache(function: Callable[..., Any]) -> bool:
-    """Whether code is kept; if so, that of the next function is kept beside that of its module."""
-    folder = folder_of(function.__module__)
-    if folder is not None:
-        _numba().config.CACHE_DIR = str(folder)
-    return folder is not None
+    return cast(F, deferred)
 
 
 def _jit(function: Any, **more: Any) -> Any:
-    from netfold.kernels.dispatchers import Kernel  # late: it imports Numba
+    from netfold.kernels.dispatchers import Kernel, keep  # late: it imports Numba
 
-    compiled: Any = Kernel(function, {}, _OPTIONS | more)
-    if _has_cache(function):
-        compiled.enable_caching()
-    return compiled
+    made: Any = Kernel(function, {}, _OPTIONS | more)
+    keep(made, function, folder_of(function.__module__), _make_all)
+    return made
 
 
 def kernel(function: F) -> F:
@@ -236,9 +233,12 @@ literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 
 def address_of(function: Callable[..., None], signature: Any) -> int:
     """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
-    _make_all()
+    from netfold.kernels.dispatchers import callback, keep  # late: it imports Numba
+
     wait_for_others(function)
-    compiled = _numba().cfunc(signature, cache=_has_cache(function), _nrt=False)(function)
+    compiled = callback(function, signature, _nrt=False)
+    keep(compiled, function, folder_of(function.__module__), _make_all)
+    compiled.compile()
     _compiled_for_calls.append(compiled)
     return int(compiled.address)
 

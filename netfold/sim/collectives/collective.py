@@ -195,7 +195,8 @@ class JobContext:
     @property
     def nodes(self) -> tuple[int, ...]:
         """Node of each worker."""
-        return tuple(self.site.network.nodes.index(name) for name in self.hosts)
+        numbers = {name: node for node, name in enumerate(self.site.network.nodes)}
+        return tuple(map(numbers.__getitem__, self.hosts))
 
 
 class Resolved(NamedTuple):

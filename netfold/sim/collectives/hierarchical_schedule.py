@@ -139,12 +139,14 @@ def outline_of_hierarchy(groups: Groups, parts: Parts, words: int, block_words: 
     owners, outside = owners_of(groups, inner.cut), outer.outline(len(groups))
     across = levels_across(owners, outside)
     levels = (*before, *across, *after)
-    block = compose(groups, inner.cut, outer.cut(len(groups))).schedule
+    edges, inners = inners_of(groups, inner.cut)
+    segments, outer_schedule = len(edges) - 1, outer.cut(len(groups)).schedule
+    inside = sum(inners[len(group)].schedule.transfers for group in groups)
     blocks = max(1, -(-words // block_words))
     return Outline(
         workers=sum(map(len, groups)),
-        transfers=block.transfers * blocks,
-        cells=block.chunks * blocks,
+        transfers=(inside + segments * outer_schedule.transfers) * blocks,
+        cells=segments * outer_schedule.chunks * blocks,
         levels=levels,
         is_pipelined=words > block_words,
         windows=together(

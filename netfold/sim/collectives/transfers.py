@@ -124,8 +124,7 @@ class ScheduleBuilder:
         size = pairs[0].size
         numbers = np.arange(self.count, self.count + size, dtype=np.int64)
         columns = (*pairs, *cells, follows, lane, channel, numbers if name is None else name)
-        shaped = (np.broadcast_to(np.asarray(column, np.int64), size) for column in columns)
-        self._columns.append(tuple(shaped))
+        self._columns.append(tuple(np.broadcast_to(column, size) for column in columns))
         self._merges.append(np.broadcast_to(np.asarray(merges, np.bool_), size))
         self.count += size
         return numbers
@@ -137,31 +136,48 @@ class ScheduleBuilder:
 
     def schedule(self, *, has_lanes: bool = False) -> Schedule:
         """The schedule; `has_lanes` gives every source, target and channel a window of its own."""
-        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)] or [_NO_INTS] * 8
-        source, target, first, count, follows, lane, channel, name = columns
+        *columns, names = zip(*self._columns, strict=True) if self._columns else [(_NO_INTS,)] * 8
+        source, target, first, count, follows, lane, channel = (
+            np.concatenate(column, dtype=np.int32, casting="unsafe") for column in columns
+        )
         if has_lanes and self.count:
-            pairs = source * self.workers + target
-            flows = (channel - channel.min()) * self.workers**2 + pairs
-            lane = np.unique(flows, return_inverse=True)[1]
+            flows = (channel - channel.min()).astype(np.int64)
+            for end in (source, target):
+                flows *= self.workers
+                flows += end
+            lane = _ranks(flows)
         waits_first, waits_for = _group(self._waits, self.count)
         return Schedule(
             workers=self.workers,
             chunks=self.cells,
-            source=source.astype(np.int32),
-            target=target.astype(np.int32),
-            first=first.astype(np.int32),
-            count=count.astype(np.int32),
+            source=source,
+            target=target,
+            first=first,
+            count=count,
             merges=np.concatenate(self._merges) if self._merges else np.empty(0, np.bool_),
-            step=name,
-            follows=follows.astype(np.int32),
-            lane=lane.astype(np.int32),
+            step=np.concatenate(names, dtype=np.int64, casting="unsafe"),
+            follows=follows,
+            lane=lane,
             waits_first=waits_first,
             waits_for=waits_for,
-            channel=channel.astype(np.int32),
+            channel=channel,
         )
 
 
 _NO_INTS = np.empty(0, np.int64)
+
+
+def _ranks(values: Ints) -> NDArray[np.int32]:
+    """The rank of each value, none of which is negative, among the different ones."""
+    if values.max() > _SPARSE * values.size:
+        return np.unique(values, return_inverse=True)[1].astype(np.int32)
+    is_there = np.zeros(values.max() + 1, np.bool_)
+    is_there[values] = True
+    ranks: NDArray[np.int32] = (np.cumsum(is_there, dtype=np.int32) - 1)[values]
+    return ranks
+
+
+_SPARSE = 4  # numbers for each value, above which sorting the values takes less than marking them
 
 
 def _group(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArray[np.int32]]:

@@ -270,16 +270,16 @@ def add_payloads(world: World, count: int) -> World:
 
 def with_room(world: World, packets_count: int, payloads_count: int) -> World:
     """World with room for the packets and payloads of one event; a table that is too short doubles."""
-    clock = world.clock[0]
-    if clock.packet_free_count < packets_count:
+    clock = np.ndarray.view(world.clock, np.ndarray)[0]  # not a record, whose attributes take Python long
+    if clock["packet_free_count"] < packets_count:
         world = add_packets(world, max(packets_count, world.packets.size))
-    if clock.payload_free_count < payloads_count:
+    if clock["payload_free_count"] < payloads_count:
         world = add_payloads(world, max(payloads_count, world.payloads.shape[0]))
-    if clock.heap_count + packets_count + 8 > world.heap.size:
+    if clock["heap_count"] + packets_count + 8 > world.heap.size:
         world = world._replace(heap=enlarge(world.heap, 2 * world.heap.size + packets_count))
-    if clock.done_count + 8 > world.done.size:
+    if clock["done_count"] + 8 > world.done.size:
         world = world._replace(done=enlarge(world.done, 2 * world.done.size))
-    if clock.is_logging and clock.log_count >= world.log.size:
+    if clock["is_logging"] and clock["log_count"] >= world.log.size:
         world = world._replace(log=enlarge(world.log, 2 * world.log.size + 4096))
     return world
 

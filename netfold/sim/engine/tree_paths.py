@@ -37,9 +37,10 @@ def down_paths(network: Network, job: Job) -> Down:
     to_splits: list[tuple[int, ...]] = []
     split_paths: list[tuple[int, ...]] = []  # links from its point to each split
     via: dict[tuple[int, int], int] = {}  # the split that sends a child its copy
+    switches = job.switches
     for number, split in enumerate(job.splits):
         at = split.parent
-        node = job.switches[split.point] if at < 0 else job.splits[at].switch
+        node = switches[split.point] if at < 0 else job.splits[at].switch
         links = tuple(path(network, node, split.switch, split.route))
         split_paths.append((*(split_paths[at] if at >= 0 else ()), *links))
         to_splits.append(links)
@@ -47,7 +48,7 @@ def down_paths(network: Network, job: Job) -> Down:
     for point in range(1 + len(job.branches)):
         for index, (target, route) in enumerate(_children(job, point)):
             number = via.get((point, index), -1)
-            node = job.switches[point] if number < 0 else job.splits[number].switch
+            node = switches[point] if number < 0 else job.splits[number].switch
             links = last[point, index] = tuple(path(network, node, target, route))
             to_child[point, index] = (*(split_paths[number] if number >= 0 else ()), *links)
     return Down(to_child, last, tuple(to_splits))

@@ -33,7 +33,7 @@ from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.parameter_server import ParameterServer
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.collectives.torus_2d import Torus2d
-from netfold.sim.collectives.transfers import Cut, Outline, equal_cuts
+from netfold.sim.collectives.transfers import Cut, Outline, ScheduleBuilder, equal_cuts
 from netfold.sim.collectives.tree import Tree, binary_tree
 from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
@@ -278,6 +278,27 @@ def test_every_worker_sends_the_published_words(workers: int) -> None:
         one, extra = Fraction(2 * (core - 1), core), workers - core
         expected = [Fraction(1), one + 1] * extra + [one] * (core - extra)
         assert sent(whole(halving_schedule(workers))) == expected
+
+
+@examples(50)
+@given(
+    flows=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(2, 4)), min_size=1, max_size=80
+    ),
+    workers=st.sampled_from([4, 4096]),
+)
+def test_what_one_sends_another_on_a_channel_shares_a_lane(
+    flows: list[tuple[int, int, int]], workers: int
+) -> None:
+    """Lanes are numbered by channel, source and target; among many workers most numbers are not there."""
+    ends = [(source * workers // 4, target * workers // 4, channel) for source, target, channel in flows]
+    source, target, channel = np.array(ends, np.int64).T
+    builder = ScheduleBuilder(workers, 1)
+    builder.add((source, target), (0, 1), merges=True, channel=channel)
+
+    order = sorted({(channel, source, target) for source, target, channel in ends})
+    expected = [order.index((channel, source, target)) for source, target, channel in ends]
+    assert builder.schedule(has_lanes=True).lane.tolist() == expected
 
 
 @pytest.mark.parametrize("workers", UP_TO)

@@ -496,6 +496,7 @@ class InNetworkResolver:
     ) -> Job:
         """The job of a tree, the `number`-th of several in parallel; all its paths have the same key."""
         section, network = self.section, self.switches.network
+        numbers = {name: node for node, name in enumerate(network.nodes)}
         links = loopbacks or (-1,) * len(tree.switches)
         below = range(1, len(tree.switches))
         is_tree = (
@@ -505,7 +506,7 @@ class InNetworkResolver:
             or section.multicast != "off"
         )
         job = Job(
-            hosts=tuple(network.nodes.index(host) for host in self.hosts),
+            hosts=tuple(map(numbers.__getitem__, self.hosts)),
             switch=tree.switches[0],
             slot_base=slot_base,
             unit_packets=section.message_packets,
