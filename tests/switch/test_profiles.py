@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import registers as arithmetic
 from netfold.switch.fit import blocks_of, place
@@ -27,7 +27,7 @@ from netfold.switch.profiles import (
     PROFILES,
     Profile,
     ProfileError,
-    derived,
+    derive,
 )
 from netfold.switch.program import VALUES, Program, Register
 from netfold.switch.programs import declare
@@ -67,7 +67,7 @@ def test_a_kind_and_what_it_can_do(found: Profile) -> None:
 
 
 def test_a_profile_of_ones_own() -> None:
-    found = derived(
+    found = derive(
         "big",
         "tofino1",
         {
@@ -90,10 +90,10 @@ def test_a_profile_of_ones_own() -> None:
 
 def test_a_profile_of_another_kind() -> None:
     sums = {"merges": frozenset({Merge.ADD}), "overflows": ("wrap",)}
-    found = derived("nic", "plain", {"kind": MEMORY, **sums}, "here")
+    found = derive("nic", "plain", {"kind": MEMORY, **sums}, "here")
 
     assert (found.kind, found.can_aggregate) == (MEMORY, True)
-    assert derived("tree", "trio", {"kind": FIXED}, "here").kind == FIXED
+    assert derive("tree", "trio", {"kind": FIXED}, "here").kind == FIXED
 
 
 MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
 def test_mistakes_in_full(mistake: str) -> None:
     name, like, changes, message = MISTAKES[mistake]
     with pytest.raises(ProfileError) as refused:
-        derived(name, like, changes, "here")
+        derive(name, like, changes, "here")
     assert message == str(refused.value)
 
 

@@ -289,7 +289,6 @@ class HostsSection(Section):
     """How long a packet takes to come in besides, without occupying its host."""
 
     def profile(self) -> HostProfile:
-        """The profile that it describes."""
         base = host_profiles()[self.kind]
         overrides = self.model_dump(exclude={"kind", "cores"}, exclude_none=True, mode="python")
         changed = {f"{key}_ps": getattr(self, key) for key in overrides}

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from netfold.errors import DataError, names_hint
 from netfold.sim.report import words
 from netfold.sim.report.causes import because, sentence
-from netfold.sim.report.words import shown
+from netfold.sim.report.words import format_value
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind, worst
-from netfold.sim.workload.recipe import Metric, metric_named
+from netfold.sim.workload.recipe import ScoreMetric, metric_named
 from netfold.sim.workload.workload_keys import CHOICES
 
 Entry = Mapping[str, Any]
@@ -145,7 +145,7 @@ class Group:
         return min(ends, default=(0.0, ""))
 
     @property
-    def score_metric(self) -> Metric:
+    def score_metric(self) -> ScoreMetric:
         names = [variant["metrics"].get("test_metric") for variant in self.members]
         return metric_named(next((name for name in names if name), ""))
 
@@ -286,7 +286,7 @@ def answered_in(summary: Mapping[str, Any]) -> list[Group]:
 def _traits(variant: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
     workload = variant.get("setup", {}).get("workload", {})
-    settings = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
+    settings = {key: format_value(value) for key, value in workload.items() if key not in CHOICES}
     return {"job": variant["name"].partition("/")[2], **settings}
 
 
@@ -371,7 +371,11 @@ def answers(groups: Sequence[Group]) -> list[str]:
     more = len(texts) - GROUPS_MAX
     return [
         *texts[:GROUPS_MAX],
-        *([f"and {words.counted(more, 'more group')} of variants of equal workload"] if more > 0 else []),
+        *(
+            [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
+            if more > 0
+            else []
+        ),
     ]
 
 

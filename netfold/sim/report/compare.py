@@ -38,7 +38,7 @@ from netfold.sim.report.answer import (
 )
 from netfold.sim.report.causes import sentence, short
 from netfold.sim.report.columns import FittingTable, TableColumn, left_out_of, metric_columns
-from netfold.sim.report.shown import Svg, VerbResult
+from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
@@ -93,10 +93,10 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
-        *_published(variants),
-        *_fused(variants),
+        *_published_lines(variants),
+        *_fusion_lines(variants),
         *_workers_held(variants),
-        *_injected(summary["injected"]),
+        *_injection_lines(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
     heading = f"{summary['scenario']}, seed {summary['seed']}"
@@ -117,7 +117,7 @@ def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _published(variants: list[dict[str, Any]]) -> list[str]:
+def _published_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every published figure; only the report shows bounds."""
     return [
         f"{entry['label']} for {variant['name']}: {words.scaled(entry['elements_per_s'], '')} elements/s, "
@@ -128,12 +128,12 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _fused(variants: list[dict[str, Any]]) -> list[str]:
+def _fusion_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every variant whose step was predicted from the buckets that its layers are in."""
     return [
         f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
-        f"{words.counted(variant['fusion']['layers'], 'layer')} in "
-        f"{words.counted(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
+        f"{words.format_count(variant['fusion']['layers'], 'layer')} in "
+        f"{words.format_count(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
         f"{words.time(metrics['predicted_iteration_time_us'])}, and takes "
         f"{words.time(metrics['iteration_time_us'])}"
         for variant in variants
@@ -169,14 +169,14 @@ def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
         for row in words.parts(variant["metrics"]):
             name = row["label"] if row["phase"] == "network" else row["phase"]
             shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
-        shown = [name for name, share in shares.items() if share >= SHARE_MIN]
-        if len(shown) > 1:
-            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in shown)
+        names = [name for name, share in shares.items() if share >= SHARE_MIN]
+        if len(names) > 1:
+            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in names)
             lines.append(f"time of {variant['name']}: {text}")
     return lines
 
 
-def _injected(entries: list[dict[str, Any]]) -> list[str]:
+def _injection_lines(entries: list[dict[str, Any]]) -> list[str]:
     """A line for every fault."""
     return [
         f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
@@ -185,7 +185,6 @@ def _injected(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def verdict_text(verdict: str) -> Text:
-    """The verdict in its colour."""
     styles = {"pass": "green", "approximate": "bold cyan", "stalled": "bold yellow"}
     return Text(verdict, style=styles.get(kind(verdict), "bold red"))
 
@@ -203,8 +202,6 @@ _COLUMNS = ("rank", "run", "variant", "group", "verdict", "against", "bottleneck
 
 @dataclass(frozen=True)
 class VariantRow:
-    """One variant of one run."""
-
     run: str  # "<scenario>/<folder>"
     variant: str
     verdict: str
@@ -304,8 +301,8 @@ class Comparison(VerbResult):
             for row in sorted(self.rows, key=lambda row: (row.group, row.rank is None, row.rank or 0))
         ]
         with house_style():
-            drawn = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
-            return None if drawn is None else to_svg(drawn)
+            chart = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
+            return None if chart is None else to_svg(chart)
 
     def _ranked(self, row: VariantRow) -> str:
         """The rank of a row in its group, and whether others share it."""
@@ -316,8 +313,8 @@ class Comparison(VerbResult):
 
     def _legend(self) -> list[str]:
         several = len(self.runs) > 1
-        runs = [f"{number}  {name}{self._marked(name)}" for number, name in enumerate(self.runs, start=1)]
-        told = [
+        runs = [f"{number}  {name}{self._mark(name)}" for number, name in enumerate(self.runs, start=1)]
+        explanations = [
             f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''}: {text}"
             for row in self.rows
             if (text := sentence(row.parts))
@@ -333,12 +330,12 @@ class Comparison(VerbResult):
             _LEGEND,
             *(by if self.sort == AS_GIVEN else ()),
             *runs,
-            *told,
+            *explanations,
             *coming,
             *(f"note: {note}" for note in self.notes),
         ]
 
-    def _marked(self, name: str) -> str:
+    def _mark(self, name: str) -> str:
         """The mark of the baseline: a run, or one variant of it."""
         if self.baseline == name:
             variants = dict.fromkeys(row.against.removeprefix(f"{name} ") for row in self.rows if row.against)
@@ -364,7 +361,9 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     require_comparable(loaded, base.run)
     groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
-    notes = tuple(note for run in loaded for note in (*notes_on(run, base), *_undivided(rows, name_of(run))))
+    notes = tuple(
+        note for run in loaded for note in (*notes_on(run, base), *_undivided_lines(rows, name_of(run)))
+    )
     names = tuple(dict.fromkeys(row.run for row in rows))
     jobs = tuple(
         {"run": name_of(run), **overview} for run in loaded for overview in run.summary.get("jobs", [])
@@ -404,7 +403,7 @@ def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequen
     )
 
 
-def _undivided(rows: Sequence[VariantRow], run: str) -> list[str]:
+def _undivided_lines(rows: Sequence[VariantRow], run: str) -> list[str]:
     """One note on all variants of a run whose workload no variant of the baseline has."""
     names = ", ".join(f"'{row.variant}'" for row in rows if row.run == run and not row.against)
     return [f"{run}: the baseline has no variant with the workload of {names}: not divided"] if names else []

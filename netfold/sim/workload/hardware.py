@@ -22,8 +22,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.message import Tensor, Work
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Work
+from netfold.homomorphic.message import Tensor
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys import Option, Share
 from netfold.units import PS_PER_S, PS_PER_US, transmit_time_ps
@@ -36,7 +37,7 @@ KINDS = (MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD)
 """Kinds of kernels whose arithmetic is counted."""
 
 
-class Kernel(NamedTuple):
+class KernelCost(NamedTuple):
     """One operator of PyTorch that computes something; a GPU starts a kernel for it."""
 
     kind: str  # one of KINDS, or OTHER: no arithmetic is counted
@@ -48,7 +49,7 @@ class Stage(NamedTuple):
     """A part of the backward pass, up to the instant at which a tensor's gradient is ready."""
 
     tensor: str  # empty: what follows the last gradient
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelCost, ...]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class StepCost:
     backward_flops: int = 0
     forward_bytes: int = 0
     backward_bytes: int = 0
-    forward: tuple[Kernel, ...] = ()
+    forward: tuple[KernelCost, ...] = ()
     backward: tuple[Stage, ...] = ()
     """Stages in the order in which gradients are ready."""
     update_bytes: int = 0
@@ -144,7 +145,7 @@ class Device(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its times has to know."""
+        # What a reader of its times has to know.
         return ()
 
 
@@ -201,7 +202,6 @@ class Place(NamedTuple):
     folder: Path
     """Folder of the scenario file."""
     tensors: tuple[Tensor, ...]
-    """Tensors of the workload."""
     is_trained: bool
     """Whether the workload has a model."""
 
@@ -254,7 +254,7 @@ class Variation:
             return _USUAL
         factor = next((slowdown for slow, slowdown in self.slow if slow == worker), 1.0)
         if self.jitter is not None:
-            key = mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)
+            key = mix_plain(seed, rng_streams.DEVICE_JITTER, self.job, worker, step)
             factor *= self.jitter.draw(np.random.Generator(np.random.PCG64(key)))
         return Fraction(round(factor * _PARTS), _PARTS)
 
@@ -298,7 +298,7 @@ class Rate(NamedTuple):
     """Where the share comes from."""
 
 
-class Link(NamedTuple):
+class HardwareLink(NamedTuple):
     """The link between a device and its host."""
 
     name: str
@@ -318,9 +318,9 @@ _COPIES = (
 LINKS = {
     link.name: link
     for link in (
-        Link("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
-        Link("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
-        Link("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        HardwareLink("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
+        HardwareLink("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        HardwareLink("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
     )
 }
 
@@ -533,7 +533,7 @@ class RooflineDevice(Device):
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
         return self.codec_memory.ps(read_bytes + written_bytes)
 
-    def kernel_ps(self, kernel: Kernel) -> int:
+    def kernel_ps(self, kernel: KernelCost) -> int:
         """Time of one kernel of the passes, its start included."""
         size_bytes = kernel.size_bytes // 2 if self.is_half else kernel.size_bytes
         time_ps = self.memory.ps(size_bytes)
@@ -555,7 +555,7 @@ class RooflineDevice(Device):
         # One kernel passes over weights, gradients and the optimizer's state, all in float32.
         return self.operator_ps + self.memory.ps(cost.update_bytes) if cost.update_bytes else 0
 
-    def _sum_ps(self, kernels: Sequence[Kernel]) -> int:
+    def _sum_ps(self, kernels: Sequence[KernelCost]) -> int:
         return sum(map(self.kernel_ps, kernels))
 
 
@@ -672,12 +672,12 @@ def read_device(text: str) -> RooflineDevice:
     )
 
 
-def _curve(found: Any, key: str) -> Curve:
+def _curve(value: Any, key: str) -> Curve:
     """The points of a list, in picoseconds."""
-    if not isinstance(found, list) or not 0 < len(found) <= POINTS_MAX:
+    if not isinstance(value, list) or not 0 < len(value) <= POINTS_MAX:
         raise ValueError(f"{key!r} must be a list of 1 to {POINTS_MAX} points [size, nanoseconds]\n{_HINT}")
     points = []
-    for point in found:
+    for point in value:
         if not isinstance(point, list) or len(point) != 2 or not _is_size(point[0]):
             raise ValueError(f"{key!r}: a point is written [size, nanoseconds], found {point!r:.40}\n{_HINT}")
         points.append((point[0], _ps(point[1], key)))

@@ -69,14 +69,14 @@ class Rows(NamedTuple):
         return self.each * -(-batch // self.per) + self.more
 
 
-class Option(NamedTuple):
+class ModelOption(NamedTuple):
     """A key of a model, as documents and lists show it."""
 
     default: Any
     meaning: str
 
 
-class Facts(Section):
+class ModelFacts(Section):
     """What is known of a model with certain options without building it: what estimates and plans need.
 
     `models/table.json` has those of netfold's own models, so that a scenario is checked without PyTorch.
@@ -89,7 +89,7 @@ class Facts(Section):
     chance: float | None = None  # the score of guessing, if it is known
     data: tuple[Data, ...] = ()  # the first is the default
     densities: tuple[Density, ...] = ()  # known ones
-    options: Mapping[str, Option] = {}
+    options: Mapping[str, ModelOption] = {}
     sample_bytes: int = 0  # memory of a pass for each sample of a batch, as measured; 0: little
     table_bytes: int = 0  # memory of tables that its data need, beside the data set itself
     untestable: str = ""  # why nothing can be held out for tests, with a hint on a second line
@@ -144,7 +144,7 @@ class Model(Section, ABC):
 
     @property
     @abstractmethod
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """What is known of it with these options."""
 
     @abstractmethod
@@ -163,12 +163,12 @@ class Model(Section, ABC):
 
     @property
     def code(self) -> str:
-        """The Python file that is run for it, as given; empty for netfold's own."""
+        # The Python file that is run for it, as given; empty for netfold's own.
         return ""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its parameters, one after another in gradient-ready order."""
+        # One after another in gradient-ready order.
         return self.facts.tensors
 
     @property
@@ -199,10 +199,10 @@ class Model(Section, ABC):
         return {"kind": self.kind, **options} if options else self.kind
 
     def files(self, folder: Path) -> set[str]:
-        """The user's files that it is made of, relative to the folder of the scenario."""
+        # The user's files that it is made of, relative to the folder of the scenario.
         return set()
 
-    def located(self, folder: Path, settings: TaskSettings) -> Model:
+    def locate(self, folder: Path, settings: TaskSettings) -> Model:
         """The model as it is in the file that it names, in a folder; itself if it names none.
 
         Raises
@@ -213,13 +213,7 @@ class Model(Section, ABC):
         return self
 
     def data_named(self, name: str | None) -> Data:
-        """One of its data sets; None: the default.
-
-        Raises
-        ------
-        KeyError
-            It is not trained on such data.
-        """
+        """One of its data sets, None: the default; a KeyError if it is not trained on such data."""
         data = self.facts.data
         if name is None:
             return data[0] if data else Data("")  # "": its own

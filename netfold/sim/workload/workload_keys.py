@@ -150,7 +150,7 @@ class Training(Section):
     def _model_can_be_tested(cls, evaluate: Evaluate | None, info: ValidationInfo) -> Evaluate | None:
         model = info.data.get("model")
         if evaluate and model:
-            facts = _expanded(model, info.data.get("expand", (1, 1))).facts
+            facts = _expand(model, info.data.get("expand", (1, 1))).facts
             if facts.untestable:
                 raise ValueError(facts.untestable)
         return evaluate
@@ -195,7 +195,7 @@ class Training(Section):
 
     def whole_model(self) -> Model:
         # Options given by their short forms are among its own.
-        return _expanded(self.model, self.expand)
+        return _expand(self.model, self.expand)
 
     def recipe(self) -> Recipe:
         """How weights are learned."""
@@ -203,7 +203,7 @@ class Training(Section):
         return Recipe(self.optimizer, self.schedule, self.steps, self.local_steps, target)
 
 
-def _expanded(model: Model, expand: tuple[int, int]) -> Model:
+def _expand(model: Model, expand: tuple[int, int]) -> Model:
     if expand == (1, 1):
         return model
     written = model.written if isinstance(model.written, dict) else {"kind": model.kind}

@@ -12,8 +12,17 @@ from torch import Tensor, nn
 
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.keys import keys
-from netfold.sim.workload.layers import placed
-from netfold.sim.workload.model import Data, Density, Facts, Model, Option, Parts, Rows, TaskSettings
+from netfold.sim.workload.layers import place_tensors
+from netfold.sim.workload.model import (
+    Data,
+    Density,
+    Model,
+    ModelFacts,
+    ModelOption,
+    Parts,
+    Rows,
+    TaskSettings,
+)
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.weights import drawing
@@ -44,14 +53,14 @@ class BuiltIn(Model):
         return {}
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """What is known of it with these options."""
         return _facts(self)
 
-    def known(self) -> Facts:
+    def known(self) -> ModelFacts:
         """The facts, found anew."""
         defaults = type(self)(kind=self.kind).model_dump(mode="json")
-        return Facts(
+        return ModelFacts(
             title=self.title,
             meaning=(type(self).__doc__ or "").strip(),
             source=self.source,
@@ -60,7 +69,7 @@ class BuiltIn(Model):
             data=self.data,
             densities=self.densities,
             options={
-                name: Option(defaults[name], field.description or "")
+                name: ModelOption(defaults[name], field.description or "")
                 for name, field in keys(type(self)).items()
                 if name != "kind"
             },
@@ -77,7 +86,7 @@ class BuiltIn(Model):
 
 
 @lru_cache(maxsize=64)
-def _facts(model: BuiltIn) -> Facts:
+def _facts(model: BuiltIn) -> ModelFacts:
     return model.known()
 
 
@@ -91,7 +100,7 @@ def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
     for name, part in module.named_modules():
         if isinstance(part, nn.LSTM):
             places |= _fused(part, name, places)
-    return placed(
+    return place_tensors(
         Described(name, shapes[name], probed.layers[name]) for name in sorted(places, key=places.__getitem__)
     )
 
