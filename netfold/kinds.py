@@ -62,34 +62,26 @@ def register(option: T) -> T:
     ValueError
         Another one has this kind. A class that is defined again, as in a notebook, takes its own place.
     """
-    option_class: type[Any] = option if isinstance(option, type) else type(option)
-    base = next((base for base in option_class.__mro__ if base in _families), None)
+    cls: type[Any] = option if isinstance(option, type) else type(option)
+    base = next((base for base in cls.__mro__ if base in _families), None)
     if base is None:
         known = ", ".join(sorted(base.__name__ for base in _families))
-        raise TypeError(f"{option_class.__name__} is no option of a scenario: derive it from one of {known}")
+        raise TypeError(f"{cls.__name__} is no option of a scenario: derive it from one of {known}")
     kind = getattr(option, "kind", None) or getattr(option, "name", None)
-    if (
-        kind is None and option is option_class and "kind" in getattr(option_class, "model_fields", {})
-    ):  # of pydantic
-        kind = option_class.model_fields["kind"].default
+    if kind is None and option is cls and "kind" in getattr(cls, "model_fields", {}):  # of pydantic
+        kind = cls.model_fields["kind"].default
     if not isinstance(kind, str):
-        raise TypeError(f'{option_class.__name__} has no kind: give it kind: ClassVar[str] = "its-name"')
-    module = (
-        option_class.__module__ if option is option_class else str(sys._getframe(1).f_globals.get("__name__"))
-    )
+        raise TypeError(f'{cls.__name__} has no kind: give it kind: ClassVar[str] = "its-name"')
+    module = cls.__module__ if option is cls else str(sys._getframe(1).f_globals.get("__name__"))
     if hasattr(option, "check_registered"):
         option.check_registered()
     members = _families[base]
     if module.partition(".")[0] != members.home.partition(".")[0]:
         _import_home(base)
-    origin = (
-        f"{module}.{option_class.__qualname__}"
-        if option is option_class
-        else f"{option_class.__name__} {kind!r} of {module}"
-    )
+    origin = f"{module}.{cls.__qualname__}" if option is cls else f"{cls.__name__} {kind!r} of {module}"
     if kind in members.members and members.members[kind] is not option:
         other = members.origins[kind]
-        if origin != other or (option is not option_class and module != "__main__"):
+        if origin != other or (option is not cls and module != "__main__"):
             raise ValueError(
                 f"two of netfold.{members.noun} have the kind {kind!r}: {other} and {origin}; "
                 "give one of them another kind"

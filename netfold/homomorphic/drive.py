@@ -89,7 +89,7 @@ def drive(
     operation, before = 0, ""
     while True:
         where = f"worker {rank}, step {round.step}, bucket {round.bucket}, operation {operation}{before}"
-        with nullcontext() if rank is None else _locating_errors(where, codec, encoder):
+        with nullcontext() if rank is None else _located(where, codec, encoder):
             if exchange is None:
                 exchange = encoder.exchange(gradient, round)
                 if not hasattr(exchange, "send"):
@@ -174,7 +174,7 @@ class WorkerEncoder:
     """The encoder of one worker of a job: its errors are `CodecError`s that name the worker and the place."""
 
     def __init__(self, codec: Codec, rank: int, workers: int, seed: int) -> None:
-        with _locating_errors(f"worker {rank}: `worker`", codec):
+        with _located(f"worker {rank}: `worker`", codec):
             encoder = gate.make_encoder(codec, rank, workers, seed)
         if not callable(getattr(encoder, "exchange", None)):
             raise CodecError(
@@ -183,9 +183,7 @@ class WorkerEncoder:
         self._encoder, self._codec, self._rank = encoder, codec, rank
 
     def begin(self, step: Step) -> None:
-        with _locating_errors(
-            f"worker {self._rank}, step {step.number}: `begin`", self._codec, self._encoder
-        ):
+        with _located(f"worker {self._rank}, step {step.number}: `begin`", self._codec, self._encoder):
             self._encoder.begin(step)
 
     def exchange(
@@ -194,11 +192,11 @@ class WorkerEncoder:
         return drive(self._encoder, gradient, round, codec=self._codec, rank=self._rank, pipelines=pipelines)
 
     def state(self) -> State:
-        with _locating_errors(f"worker {self._rank}: `state`", self._codec, self._encoder):
+        with _located(f"worker {self._rank}: `state`", self._codec, self._encoder):
             return self._encoder.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        with _locating_errors(f"worker {self._rank}: `restore`", self._codec, self._encoder):
+        with _located(f"worker {self._rank}: `restore`", self._codec, self._encoder):
             self._encoder.restore(state)
 
 
@@ -240,7 +238,7 @@ def blaming(codec: Codec, place: str) -> Iterator[None]:
 
 
 @contextmanager
-def _locating_errors(place: str, *of: object) -> Iterator[None]:
+def _located(place: str, *of: object) -> Iterator[None]:
     """Turn what a codec raises in a block into a `CodecError` that names the place; `of`: see below."""
     try:
         yield

@@ -90,21 +90,19 @@ class Sketch:
     def words_count(self) -> int:
         return int(self._tables.word_starts[-1])
 
-    def add(self, own_layout: WordLayout, compact: Words) -> Words:
+    def add(self, layout: WordLayout, compact: Words) -> Words:
         """Add a worker's words into its message, tile by tile."""
-        if not self._is_fast(own_layout, compact):
+        if not self._is_fast(layout, compact):
             message = np.zeros(self.words_count, compact.dtype)
             for tile in np.flatnonzero(self._tables.rows).tolist():
-                graph = self._graph(own_layout, tile)
-                peeling.add_general(
-                    graph, compact[_span(own_layout.offsets, tile)], message[self._span(tile)]
-                )
+                graph = self._graph(layout, tile)
+                peeling.add_general(graph, compact[_span(layout.offsets, tile)], message[self._span(tile)])
             return message
         message = np.empty(self.words_count, np.int32)
-        members = peeling.TileWords(own_layout.support.index, own_layout.offsets, compact)
+        members = peeling.TileWords(layout.support.index, layout.offsets, compact)
 
         def write(first: int, last: int) -> None:
-            scratch = peeling.scratch_for(self._tables, own_layout.offsets)
+            scratch = peeling.scratch_for(self._tables, layout.offsets)
             peeling.add(self._tables, np.arange(first, last), members, message, scratch)
 
         in_parallel(write, self._tables.rows.size)

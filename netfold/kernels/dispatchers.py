@@ -60,12 +60,10 @@ class Kernel(CORE.registry.CPUDispatcher):
         return self._part.get_overload(sig)
 
 
-def _widen(numba_type: Any) -> Any:
+def _widen(integer: Any) -> Any:
     # Unsigned integers stay: wrapping and right shifts depend on their size.
-    is_signed = isinstance(numba_type, types.Integer | types.IntegerLiteral) and getattr(
-        numba_type, "signed", True
-    )
-    return types.int64 if is_signed else numba_type
+    is_signed = isinstance(integer, types.Integer | types.IntegerLiteral) and getattr(integer, "signed", True)
+    return types.int64 if is_signed else integer
 
 
 class _Part(CORE.registry.CPUDispatcher):

@@ -37,7 +37,7 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _GIB, _MIB = 1 << 30, 1 << 20
 
 
-BASE_BYTES = 270 << 20
+BASE_BYTES = 250 << 20
 """Bytes of Python with a run's imports and compiled code."""
 UPPER_BYTES = 24  # per element, and per element of each worker: more than any codec takes
 

@@ -503,10 +503,8 @@ def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
     refused = [merge for merge in merges if merge not in profile.merges]
     if not refused:
         return
-    able_profiles = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
-    switches = (
-        f"a switch that can ({', '.join(able_profiles)})" if able_profiles else "a collective between hosts"
-    )
+    able = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
+    switches = f"a switch that can ({', '.join(able)})" if able else "a collective between hosts"
     raise FitError(
         "merges",
         no_merges(profile, refused),

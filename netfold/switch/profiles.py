@@ -289,7 +289,7 @@ _LEAST = {
 """Smallest values that a pipeline can do with."""
 
 
-def derive(name: str, like: str, changes: Mapping[str, Any], source: str) -> Profile:
+def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Profile:
     """The known profile `like` under another name, with changed fields of `Profile` and their source.
 
     Raises

@@ -265,11 +265,9 @@ def classes_of(graph: nx.Graph) -> nx.Graph:
     for node_class in sorted({*class_of_node.values()}):
         members = [name for name in graph if class_of_node[name] == node_class]
         inner = [name for name in members if graph.nodes[name]["kind"] != HOST]
-        hosts_counts = {
-            sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner
-        }
+        counts = {sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner}
         profiles = sorted({graph.nodes[name]["profile"] for name in inner})
-        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(hosts_counts))
+        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(counts))
     for a, b, data in graph.edges(data=True):
         lower, upper = (a, b) if class_of_node[a] <= class_of_node[b] else (b, a)
         ends = data.get("ends", {a: a, b: b})

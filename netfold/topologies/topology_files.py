@@ -89,7 +89,7 @@ def topology_of(source: nx.Graph, defaults: Defaults) -> nx.Graph:
         ours = _node(attributes, defaults)
         mistakes += [f"{where(graph)}{mistake}" for mistake in node_mistakes(names[node], ours)]
         graph.add_node(names[node], **ours)
-    for (a, b), edge in _merge_parallel(source, names, defaults).items():
+    for (a, b), edge in _merge(source, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
         mistakes += [link + mistake for mistake in _units(source, a, b)]
@@ -181,9 +181,7 @@ def _numbers(value: object) -> object:
         return value
 
 
-def _merge_parallel(
-    graph: nx.Graph, names: Mapping[Any, str], defaults: Defaults
-) -> dict[tuple[Any, Any], _Edge]:
+def _merge(graph: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
     """One edge for each two linked nodes."""
     each_way: dict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
     for a, b, attributes in graph.edges(data=True):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import Merge
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
-from netfold.switch.profiles import PROFILES, Profile, derive
+from netfold.switch.profiles import PROFILES, Profile, derived
 from netfold.switch.program import Demand, UnknownProgramError
 from netfold.switch.programs import declare, names_of, programs
 from netfold.switch.registers import new_registers
@@ -34,7 +34,7 @@ def refused(profile: Profile, program: str, **changes: Any) -> FitError:
 
 def own(like: str, **changes: object) -> Profile:
     """A custom profile."""
-    return derive("mine", like, changes, "here")
+    return derived("mine", like, changes, "here")
 
 
 def blocks(fit: Fit) -> int:

@@ -27,7 +27,7 @@ from netfold.switch.profiles import (
     PROFILES,
     Profile,
     ProfileError,
-    derive,
+    derived,
 )
 from netfold.switch.program import VALUES, Program, Register
 from netfold.switch.programs import declare
@@ -67,7 +67,7 @@ def test_a_kind_and_what_it_can_do(found: Profile) -> None:
 
 
 def test_a_profile_of_ones_own() -> None:
-    found = derive(
+    found = derived(
         "big",
         "tofino1",
         {
@@ -90,10 +90,10 @@ def test_a_profile_of_ones_own() -> None:
 
 def test_a_profile_of_another_kind() -> None:
     sums = {"merges": frozenset({Merge.ADD}), "overflows": ("wrap",)}
-    found = derive("nic", "plain", {"kind": MEMORY, **sums}, "here")
+    found = derived("nic", "plain", {"kind": MEMORY, **sums}, "here")
 
     assert (found.kind, found.can_aggregate) == (MEMORY, True)
-    assert derive("tree", "trio", {"kind": FIXED}, "here").kind == FIXED
+    assert derived("tree", "trio", {"kind": FIXED}, "here").kind == FIXED
 
 
 MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
 def test_mistakes_in_full(mistake: str) -> None:
     name, like, changes, message = MISTAKES[mistake]
     with pytest.raises(ProfileError) as refused:
-        derive(name, like, changes, "here")
+        derived(name, like, changes, "here")
     assert message == str(refused.value)
 
 

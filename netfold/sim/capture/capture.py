@@ -474,26 +474,26 @@ class Recorder:
         self._steps.append(record)
 
     def _in_order(
-        self, record: Mapping[str, Any], buckets: list[list[int]], order: list[int]
+        self, step: Mapping[str, Any], buckets: list[list[int]], order: list[int]
     ) -> dict[str, Any]:
         """A step with its times in the order of trace.json; without a file, its gradients were not finite."""
-        if "file" not in record:
-            return {"step": record["step"], "times": None}
-        start_ns = record["backward_start_ns"]
-        end_ns = max([start_ns, *record["ready_ns"].values()])
-        kept_names = set(record["kept"])
-        ready = {index: record["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
-        times = {key: record[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
+        if "file" not in step:
+            return {"step": step["step"], "times": None}
+        start_ns = step["backward_start_ns"]
+        end_ns = max([start_ns, *step["ready_ns"].values()])
+        kept_names = set(step["kept"])
+        ready = {index: step["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
+        times = {key: step[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
         times |= {
             "backward_start_ns": start_ns,
             "backward_end_ns": end_ns,
-            "synced_ns": max(end_ns, record["synced_ns"]),
+            "synced_ns": max(end_ns, step["synced_ns"]),
             "ready_ns": [ready[index] if index in kept_names else None for index in order],
             "bucket_ready_ns": [max(ready[index] for index in bucket) for bucket in buckets],
-            "recording_ns": record["recording_ns"],
-            "micro_batches": record["micro_batches"],
+            "recording_ns": step["recording_ns"],
+            "micro_batches": step["micro_batches"],
         }
-        return {"step": record["step"], "times": times}
+        return {"step": step["step"], "times": times}
 
 
 # `netfold.capture`: records a training loop from inside a script.

@@ -422,9 +422,9 @@ def merges_are_right(journal: Journal) -> Finding:
     findings = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
     if not findings:
         return Finding(True, "no words were added as floats")
-    worst_findings = [finding for finding in findings if not finding.passed] or findings
+    examples = [finding for finding in findings if not finding.passed] or findings
     return Finding(
-        all(finding.passed for finding in findings), "; ".join(finding.detail for finding in worst_findings)
+        all(finding.passed for finding in findings), "; ".join(finding.detail for finding in examples)
     )
 
 

@@ -55,8 +55,8 @@ def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequen
                 _compare(place, sums, span, result)
 
 
-def _is_added(merged: Merged, elements: Slice) -> bool:
-    return merged.is_float is None or bool(merged.is_float[elements.merged].any())
+def _is_added(merged: Merged, span: Slice) -> bool:
+    return merged.is_float is None or bool(merged.is_float[span.merged].any())
 
 
 class _FloatSums(NamedTuple):
@@ -68,45 +68,41 @@ class _FloatSums(NamedTuple):
     allowed: NDArray[np.float64]
 
     @classmethod
-    def of(cls, sent: Mapping[int, Words], elements: Slice, holders: Holders | None) -> _FloatSums:
+    def of(cls, sent: Mapping[int, Words], span: Slice, holders: Holders | None) -> _FloatSums:
         """Sums over the workers that the result holds."""
-        total, magnitude = np.zeros((2, elements.last - elements.first))
+        total, magnitude = np.zeros((2, span.last - span.first))
         additions: int | NDArray[np.float64] = len(sent) - 1
         if holders is not None:
-            holders_count = np.bitwise_count(
-                holders.bitmaps[np.arange(elements.first, elements.last) // holders.unit_words]
-            )
-            additions = np.maximum(holders_count.astype(np.float64) - 1, 0)
+            counts = np.bitwise_count(holders.bitmaps[np.arange(span.first, span.last) // holders.unit_words])
+            additions = np.maximum(counts.astype(np.float64) - 1, 0)
         for rank, words in sent.items():
-            values = words[elements.first : elements.last]
+            values = words[span.first : span.last]
             if holders is not None:
-                values = np.where(holds(holders, elements, rank), values, np.float32(0))
+                values = np.where(holds(holders, span, rank), values, np.float32(0))
             add_values(values, total, magnitude)
         if not np.isfinite(magnitude.max(initial=0.0)):
-            magnitude = _finite_magnitude(sent, elements, holders)
+            magnitude = _finite_magnitude(sent, span, holders)
         return cls(total, magnitude, addition_error(additions, magnitude))
 
 
-def _finite_magnitude(
-    sent: Mapping[int, Words], elements: Slice, holders: Holders | None
-) -> NDArray[np.float64]:
+def _finite_magnitude(sent: Mapping[int, Words], span: Slice, holders: Holders | None) -> NDArray[np.float64]:
     """Σ|x| of the words that are finite."""
-    magnitude = np.zeros(elements.last - elements.first)
+    magnitude = np.zeros(span.last - span.first)
     for rank, words in sent.items():
-        values = words[elements.first : elements.last]
+        values = words[span.first : span.last]
         counts = np.isfinite(values)
         if holders is not None:
-            counts &= holds(holders, elements, rank).astype(np.bool_)
+            counts &= holds(holders, span, rank).astype(np.bool_)
         magnitude += np.abs(np.where(counts, values, np.float32(0)), dtype=np.float64)
     return magnitude
 
 
-def _compare(place: MessagePlace, sums: _FloatSums, elements: Slice, result: Result) -> None:
+def _compare(place: MessagePlace, sums: _FloatSums, span: Slice, result: Result) -> None:
     merged = result.merged
-    floats = merged.words[elements.merged].view(np.float32)
-    words = np.arange(elements.first, elements.last)
+    floats = merged.words[span.merged].view(np.float32)
+    words = np.arange(span.first, span.last)
     if merged.is_float is not None:
-        chosen = np.flatnonzero(merged.is_float[elements.merged])
+        chosen = np.flatnonzero(merged.is_float[span.merged])
         floats, words = floats[chosen], words[chosen]
         sums = _FloatSums(*(column[chosen] for column in sums))
     count = error_metrics.count_beyond(floats, sums.total, sums.allowed, sums.magnitude)
@@ -144,7 +140,7 @@ def check_integers(
         for span in slices(size, integers.lanes, integers.merged_words):
             right = integers.unite(span, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
-                _compare_integers(place, integers, result, elements=span, right=right, overflow=overflow)
+                _compare_integers(place, integers, result, span=span, right=right, overflow=overflow)
     for result in results:
         check_exponents(place, first, integers.exponents, result)
 
@@ -154,25 +150,23 @@ def _compare_integers(
     integers: _Integers,
     result: Result,
     *,
-    elements: Slice,
+    span: Slice,
     right: Lanes,
     overflow: Overflow,
 ) -> None:
     """Compare a slice of one result; words that were added as floats are not integers."""
     merged = result.merged
-    lanes = merged.words[elements.merged].view(integers.lane)
-    if merged.is_float is not None and merged.is_float[elements.merged].any():
-        lanes = np.where(merged.is_float[elements.merged], right, lanes)
+    lanes = merged.words[span.merged].view(integers.lane)
+    if merged.is_float is not None and merged.is_float[span.merged].any():
+        lanes = np.where(merged.is_float[span.merged], right, lanes)
     if not count_differing(lanes.view(np.int32), right.view(np.int32)):
         return
     is_wrong = lanes != right
     if overflow is not Overflow.WRAP and integers.are_added:
-        is_clipped = is_wrong & integers.may_be_clipped(elements, merged.holders, lanes, overflow)
+        is_clipped = is_wrong & integers.may_be_clipped(span, merged.holders, lanes, overflow)
         is_wrong &= ~is_clipped
-        _add_to_tally(
-            place, result, result.clipped, elements=elements, is_marked=is_clipped, lanes=(lanes, right)
-        )
-    _add_to_tally(place, result, result.wrong, elements=elements, is_marked=is_wrong, lanes=(lanes, right))
+        _add_to_tally(place, result, result.clipped, span=span, is_marked=is_clipped, lanes=(lanes, right))
+    _add_to_tally(place, result, result.wrong, span=span, is_marked=is_wrong, lanes=(lanes, right))
 
 
 def _add_to_tally(
@@ -180,20 +174,18 @@ def _add_to_tally(
     result: Result,
     tally: Tally,
     *,
-    elements: Slice,
+    span: Slice,
     is_marked: NDArray[np.bool_],
     lanes: tuple[Lanes, Lanes],
 ) -> None:
     count = int(np.count_nonzero(is_marked))
     if count:
         first = int(np.argmax(is_marked))
-        word, lane = divmod(first, elements.lanes // elements.merged_words)
+        word, lane = divmod(first, span.lanes // span.merged_words)
         wrong_word = result.wrong_word(
-            place, elements.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
+            place, span.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
         )
-        tally.add(
-            count, wrong_word if elements.lanes == elements.merged_words else replace(wrong_word, lane=lane)
-        )
+        tally.add(count, wrong_word if span.lanes == span.merged_words else replace(wrong_word, lane=lane))
 
 
 def check_exponents(
@@ -227,15 +219,15 @@ class _Integers:
         self.exponents = np.maximum.reduce(exponents) if exponents else None
         self._scales = None if self.exponents is None else _scales(first, self.exponents)
 
-    def unite(self, elements: Slice, holders: Holders | None) -> NDArray[np.int64]:
+    def unite(self, span: Slice, holders: Holders | None) -> NDArray[np.int64]:
         """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
-        total = self._total[: elements.size]
+        total = self._total[: span.size]
         total.fill(0)
         for rank, message in self._sent.items():
             if self.are_added and holders is None:
-                self._add(message, elements, total)
+                self._add(message, span, total)
                 continue
-            values = self._values(message, elements, rank, holders)
+            values = self._values(message, span, rank, holders)
             if self.are_added:
                 total += values
             elif message.merge is Merge.OR:
@@ -246,31 +238,27 @@ class _Integers:
                 np.copyto(total, values)
         return total
 
-    def _add(self, message: Message, elements: Slice, total: NDArray[np.int64]) -> None:
-        words = message.words[elements.first : elements.last]
+    def _add(self, message: Message, span: Slice, total: NDArray[np.int64]) -> None:
+        words = message.words[span.first : span.last]
         if message.scaling is not None:
             assert self._scales is not None
-            error_metrics.add_scaled(
-                words, self._scales, elements.first, message.scaling.block_elements, total
-            )
+            error_metrics.add_scaled(words, self._scales, span.first, message.scaling.block_elements, total)
         elif message.has_codes:
             error_metrics.add_integers(_lift(message, words), total)
         else:
             error_metrics.add_integers(words.view(self.lane), total)
 
-    def _values(
-        self, message: Message, elements: Slice, rank: int, holders: Holders | None
-    ) -> NDArray[np.int64]:
+    def _values(self, message: Message, span: Slice, rank: int, holders: Holders | None) -> NDArray[np.int64]:
         """One worker's integers of a slice; 0 where a result does not hold it."""
-        values = np.zeros(elements.size, np.int64)
+        values = np.zeros(span.size, np.int64)
         if self.are_added:
-            self._add(message, elements, values)
+            self._add(message, span, values)
         else:
-            values += message.words[elements.first : elements.last]
-        return values if holders is None else np.where(holds(holders, elements, rank), values, 0)
+            values += message.words[span.first : span.last]
+        return values if holders is None else np.where(holds(holders, span, rank), values, 0)
 
     def may_be_clipped(
-        self, elements: Slice, holders: Holders | None, lanes: Lanes, overflow: Overflow
+        self, span: Slice, holders: Holders | None, lanes: Lanes, overflow: Overflow
     ) -> NDArray[np.bool_]:
         """Which lanes can be results of adders that saturate or stick, where a partial sum leaves the lane.
 
@@ -279,7 +267,7 @@ class _Integers:
         up to MAX. The lower limit is the mirror image, but adders stick at −MAX already; where both may
         be left, any result is possible.
         """
-        parts = [self._values(message, elements, rank, holders) for rank, message in self._sent.items()]
+        parts = [self._values(message, span, rank, holders) for rank, message in self._sent.items()]
         positive = sum(np.maximum(part, 0) for part in parts)
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative

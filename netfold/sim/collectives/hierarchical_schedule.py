@@ -267,10 +267,8 @@ def _add(block: ScheduleBuilder, part: _Inner, who: Ints, across: int, *, merges
         follows=_renumber(numbers, schedule.follows[chosen].astype(np.int64)),
     )
     waiting = np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))
-    is_merge_after_merge = (schedule.merges[waiting] == merges) & (
-        schedule.merges[schedule.waits_for] == merges
-    )
-    block.wait(numbers[waiting[is_merge_after_merge]], numbers[schedule.waits_for[is_merge_after_merge]])
+    chained = (schedule.merges[waiting] == merges) & (schedule.merges[schedule.waits_for] == merges)
+    block.wait(numbers[waiting[chained]], numbers[schedule.waits_for[chained]])
     return numbers
 
 

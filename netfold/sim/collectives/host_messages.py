@@ -366,13 +366,9 @@ class ChannelRun(HostRun):
 
     def share(self) -> float:
         """Share of the chunks of the messages in flight that have arrived."""
-        expected_chunks = sum(
-            message.finished.expected or self.chunks_count for message in self._open.values()
-        )
+        expected = sum(message.finished.expected or self.chunks_count for message in self._open.values())
         return (
-            sum(message.finished.received for message in self._open.values()) / expected_chunks
-            if expected_chunks
-            else 0.0
+            sum(message.finished.received for message in self._open.values()) / expected if expected else 0.0
         )
 
 

@@ -308,10 +308,8 @@ def outline_of(transfers: Transfers) -> Outline:
         reached[channel, step.target] = depth
         count += step.source.size
         if step.source.size:
-            lean_step = step._replace(waits=NONE, follows=NONE, before=NONE, name=None)  # they take memory
-            steps.setdefault(depth, []).append(
-                lean_step if edges is not None else lean_step._replace(first=0)
-            )
+            lean = step._replace(waits=NONE, follows=NONE, before=NONE, name=None)  # they take memory
+            steps.setdefault(depth, []).append(lean if edges is not None else lean._replace(first=0))
     levels: list[Level] = []
     last: list[Step] = []
     for depth in sorted(steps):

@@ -361,9 +361,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     require_comparable(loaded, base.run)
     groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
-    notes = tuple(
-        note for run in loaded for note in (*notes_on(run, base), *_undivided_lines(rows, name_of(run)))
-    )
+    notes = tuple(note for run in loaded for note in (*notes_on(run, base), *_undivided(rows, name_of(run))))
     names = tuple(dict.fromkeys(row.run for row in rows))
     jobs = tuple(
         {"run": name_of(run), **overview} for run in loaded for overview in run.summary.get("jobs", [])
@@ -403,7 +401,7 @@ def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequen
     )
 
 
-def _undivided_lines(rows: Sequence[VariantRow], run: str) -> list[str]:
+def _undivided(rows: Sequence[VariantRow], run: str) -> list[str]:
     """One note on all variants of a run whose workload no variant of the baseline has."""
     names = ", ".join(f"'{row.variant}'" for row in rows if row.run == run and not row.against)
     return [f"{run}: the baseline has no variant with the workload of {names}: not divided"] if names else []

@@ -208,8 +208,7 @@ class CheckpointStore:
         (self.folder / _STATE).unlink(missing_ok=True)
 
     def put_state(self, content: bytes) -> None:
-        """Keep a state in place of the one before."""
-        self._put(_STATE, content)
+        self._put(_STATE, content)  # in place of the one before
 
     def result(self, number: int, read: Callable[[bytes], T]) -> T | None:
         # None: it is not finished.

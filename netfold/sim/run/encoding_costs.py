@@ -129,9 +129,7 @@ class WarmUps:
         return costs
 
 
-def measure_costs(
-    plan: Plan, variant: VariantPlan, job: JobPlan, known_stages: Stages | None = None
-) -> Costs:
+def measure_costs(plan: Plan, variant: VariantPlan, job: JobPlan, stages: Stages | None = None) -> Costs:
     """The costs of a job of a variant: of its passes, and of its buckets unless these are given.
 
     Raises
@@ -140,21 +138,19 @@ def measure_costs(
         The warm-up does not come to its end.
     """
     rules: tuple[Fusion, ...] = (ONE_BUCKET,)
-    if known_stages is None:
+    if stages is None:
         medium = BySize(-(-job.workload.elements * FLOAT_BYTES // _PARTS))
         rules = (NoFusion(), medium, ONE_BUCKET)
     jobs = [_warm_up(plan, variant, job, rule) for rule in rules]
     journals = [warmed_up.journal for warmed_up in jobs]
     step = journals[-1].steps[-1]
     samples = (
-        ()
-        if known_stages is not None
-        else tuple(sample for journal in journals for sample in _samples(journal))
+        () if stages is not None else tuple(sample for journal in journals for sample in _samples(journal))
     )
     return Costs(
         forward_ps=step.forward_end_ps - step.start_ps,
         backward_ps=step.backward_end_ps - step.forward_end_ps,
-        stages=fit_stages(samples) if known_stages is None else known_stages,
+        stages=fit_stages(samples) if stages is None else stages,
         samples=samples,
         ready=jobs[-1].layer_shares,
         update_ps=jobs[-1].update_ps,

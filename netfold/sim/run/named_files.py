@@ -267,12 +267,10 @@ def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
 def _section(section: AnySection, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
     whole, differs = written(section), written(section, exclude_defaults=True)
-    changed = {
-        key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()
-    }
+    diff = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
     always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}
-    return {**kind, **always, **changed}
+    return {**kind, **always, **diff}
 
 
 def _given(value: Any) -> Any:

@@ -398,10 +398,8 @@ def stretches(
         timeline.append(Stretch("backward", scaled_ps(end_ps, factor)))
     end_ps = times * both_ps
     start_ps = end_ps - passes.backward_ps
-    usable_passes = passes if times == 1 else replace(passes, ready_ps={})
-    ready = [
-        (usable_passes.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets
-    ]
+    usable = passes if times == 1 else replace(passes, ready_ps={})
+    ready = [(usable.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
     timeline.append(Stretch("forward", scaled_ps(start_ps, factor)))
     timeline += [
         Stretch("backward", scaled_ps(start_ps + ready_ps, factor), (index,))

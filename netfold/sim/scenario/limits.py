@@ -102,14 +102,12 @@ class JobSize:
         gradients = FLOAT_BYTES * held * self.workers
         if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
             gradients += FLOAT_BYTES * self.at_once * self.workers
-        tensors, kept_elements = self.workload.tensors, 0
+        tensors, count = self.workload.tensors, 0
         if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
-            kept_elements += Cutter(
-                tensors, fuse_tensors(tensors, self.workload.fusion.outline).members
-            ).copies
+            count += Cutter(tensors, fuse_tensors(tensors, self.workload.fusion.outline).members).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
-            kept_elements += 2  # weights, and gradients at them
-        return gradients * (1 + kept_elements) + self._optimizer_bytes
+            count += 2  # weights, and gradients at them
+        return gradients * (1 + count) + self._optimizer_bytes
 
     @property
     def _optimizer_bytes(self) -> int:

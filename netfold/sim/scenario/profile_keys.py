@@ -23,7 +23,7 @@ from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
 from netfold.sim.scenario.mistakes import explain
 from netfold.sim.scenario.yaml_tree import Node, parse
-from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derive
+from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derived
 from netfold.units import RATE, SIZE, TIME, Quantity
 
 SUFFIXES = (".yaml", ".yml")
@@ -156,7 +156,7 @@ def _make(section: SwitchProfile, node: Node) -> Profile:
     if "merges" in changes:
         changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])
     try:
-        return derive(section.name, section.like, changes, node.place)
+        return derived(section.name, section.like, changes, node.place)
     except ProfileError as error:
         at, missing = node.nearest([error.key])
         raise at.error(error.message, error.hint, missing) from None

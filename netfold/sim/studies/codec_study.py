@@ -138,7 +138,7 @@ class CodecStudy(VerbResult):
         return not self.faults
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `netfold codecs study --json` prints."""
+        # The object that `netfold codecs study --json` prints.
         return {**self.content(), "speeds": self.speeds_dict(), "study_dir": str(self.path)}
 
     def content(self) -> dict[str, Any]:

@@ -319,7 +319,7 @@ class SweepResult(VerbResult):
         return kind(self.verdict) in GOOD
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `netfold sweep --json` prints."""
+        # The object that `netfold sweep --json` prints.
         return {**self.summary, "folder": str(self.path)}
 
     def report(self) -> Path:

@@ -48,24 +48,24 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
 
     `digests` keeps those of modules from one point to the next.
     """
-    digests_by_name, doubts = dict[str, str](), list[str]()
+    known, doubts = dict[str, str](), list[str]()
     modules = {
         module for part in _registered_options(plan) for value in _values(part) for module in _modules(value)
     }
     for module in sorted(modules):
         if module not in digests:
             digests[module] = _source_digest(module)
-        digests_by_name[module] = digests[module]
-        if not digests_by_name[module]:
+        known[module] = digests[module]
+        if not known[module]:
             doubts.append(f"the source of {module}")
     for variant in plan.scenario.variants:
         for job in variant.jobs or (variant,):
-            digests_by_name[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
+            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
             if isinstance(job.workload, Training) and job.workload.model.code:
                 doubts.append(f"what {job.workload.model.code} reads")
     if not all(job.device.is_reproducible for variant in plan.variants for job in variant.jobs):
-        digests_by_name["machine"] = f"{platform.node()}, {platform.machine()}, {os.cpu_count()} cores"
-    return Origins(digests_by_name, tuple(dict.fromkeys(doubts)))
+        known["machine"] = f"{platform.node()}, {platform.machine()}, {os.cpu_count()} cores"
+    return Origins(known, tuple(dict.fromkeys(doubts)))
 
 
 def _registered_options(plan: Plan) -> Iterator[object]:

@@ -268,12 +268,10 @@ def listing() -> list[Listing]:
     rows = []
     for item in DATA_SETS.values():
         paths = tuple(_paths(item).values())
-        present_paths = paths if all(path.exists() for path in paths) else ()
+        present = paths if all(path.exists() for path in paths) else ()
         requirements = tuple(package.requirement for package in item.packages)
         size_bytes = sum(file.size_bytes for package in item.packages for file in package.files)
-        rows.append(
-            Listing(item.name, item.description, requirements, size_bytes, item.licence, present_paths)
-        )
+        rows.append(Listing(item.name, item.description, requirements, size_bytes, item.licence, present))
     return rows
 
 

@@ -176,9 +176,7 @@ class AsGiven(Fusion):
             for member in members:
                 index = _index(member, layers, numbers)
                 if index in owners:
-                    raise FusionError(
-                        _KEY, _twice(layers[index], owners[index], bucket), _list_layers(layers)
-                    )
+                    raise FusionError(_KEY, _twice(layers[index], owners[index], bucket), _list(layers))
                 owners[index] = bucket
         if missing := [layer.name for index, layer in enumerate(layers) if index not in owners]:
             names = ", ".join(map(repr, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
@@ -194,14 +192,14 @@ def _index(member: str | int, layers: Sequence[Layer], numbers: dict[str, int]) 
     """The place of a layer that is given by name or number."""
     if isinstance(member, str):
         if member not in numbers:
-            hint = did_you_mean(member, numbers) + _list_layers(layers)
+            hint = did_you_mean(member, numbers) + _list(layers)
             raise FusionError(_KEY, f"there is no layer {shown(member)}", hint)
         return numbers[member]
     if not 0 <= member < len(layers):
         raise FusionError(
             _KEY,
             f"there is no layer {member}, the last of {len(layers)} is {len(layers) - 1}",
-            _list_layers(layers),
+            _list(layers),
         )
     return member
 
@@ -211,7 +209,7 @@ def _twice(layer: Layer, first: int, second: int) -> str:
     return f"the layer {shown(layer.name)} is {where}"
 
 
-def _list_layers(layers: Sequence[Layer]) -> str:
+def _list(layers: Sequence[Layer]) -> str:
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
     return f"layers, in gradient-ready order: {', '.join(listed + more)}"

@@ -494,13 +494,11 @@ class FileWorkload(Untrained):
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The file's gradients for a step, as `[worker][bucket]`; its steps repeat."""
         steps = self._spec.steps
-        step_row = 0 if steps is None else step % steps
-        if self._read != step_row:
+        number = 0 if steps is None else step % steps
+        if self._read != number:
             self._read, self._gradients = None, []  # freed before the next ones are read
-            self._gradients = [
-                self._cutter.cut(self._row(step_row, worker)) for worker in range(self._workers)
-            ]
-            self._read = step_row
+            self._gradients = [self._cutter.cut(self._row(number, worker)) for worker in range(self._workers)]
+            self._read = number
         return self._gradients
 
     def _row(self, step: int, worker: int) -> Gradient:

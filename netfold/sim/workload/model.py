@@ -203,13 +203,7 @@ class Model(Section, ABC):
         return set()
 
     def locate(self, folder: Path, settings: TaskSettings) -> Model:
-        """The model as it is in the file that it names, in a folder; itself if it names none.
-
-        Raises
-        ------
-        UserModelError
-            The file cannot be used.
-        """
+        # The model as it is in the file that it names, in a folder; a UserModelError if that cannot be used.
         return self
 
     def data_named(self, name: str | None) -> Data:

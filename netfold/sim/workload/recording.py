@@ -256,6 +256,7 @@ class ChakraTrace(Section):
     """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
     runs as long as a row."""
     row_elements: Count = 64
+    """Elements of a row."""
     overlap: Share = 0.0
     """Share of a worker's non-zero positions that all workers have in common."""
     distribution: Literal["normal", "lognormal", "loguniform", "integer"] = "normal"

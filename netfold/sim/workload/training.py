@@ -153,7 +153,7 @@ class LocalSteps:
         return sum(losses) / len(losses)
 
     def _one(
-        self, step: int, local: int, worker: int, own_gradients: Mapping[str, Gradient], used: set[str]
+        self, step: int, local: int, worker: int, start: Mapping[str, Gradient], used: set[str]
     ) -> float:
         """One optimizer step of a worker on its own weights, of which it tells those used; its loss."""
         recipe = self._recipe
@@ -168,7 +168,7 @@ class LocalSteps:
         rate = self._learning_rate * recipe.factor(step, local)
         with one_thread():
             for name, gradient in gradients.items():
-                self._memories[worker].step(name, own_gradients[name], gradient, rate)
+                self._memories[worker].step(name, start[name], gradient, rate)
         used.update(gradients)
         return loss
 

@@ -283,11 +283,9 @@ class TrafficSearch:
             cost, _, points = best
 
     def _neighbours(self, points: tuple[int, ...]) -> list[tuple[int, ...]]:
-        fixed_rows = {0} if self._fixed is not None else set()
+        fixed = {0} if self._fixed is not None else set()
         others = [row for row in range(len(self._able)) if row not in points]
-        dropped = [
-            tuple(point for point in points if point != row) for row in points if row not in fixed_rows
-        ]
+        dropped = [tuple(point for point in points if point != row) for row in points if row not in fixed]
         changed = [rest for rest in dropped if rest]
         if len(points) < self._points_max:
             changed += [tuple(sorted((*points, row))) for row in self._promising(points, others)]
