@@ -346,11 +346,11 @@ def file_source(path: Path, workers: int | None) -> Source:
     if len(arrays) > 1:
         return _read_file(path, workers)  # the tensors of a gradient, each with a row for each worker
     # A gradient for all workers, or a row for each; the same in every round.
-    return _array_source(str(path), next(iter(arrays.values())), workers)
+    return _stored_source(str(path), next(iter(arrays.values())), workers)
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
-    return _array_source(
+    return _stored_source(
         ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers
     )
 
@@ -414,7 +414,7 @@ def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> So
     return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
-def _array_source(name: str, array: StoredArray, workers: int | None) -> Source:
+def _stored_source(name: str, array: StoredArray, workers: int | None) -> Source:
     gradients = _check(name, array, workers or WORKERS)
     if gradients.ndim == 1:
         workers = WORKERS if workers is None else workers
