@@ -269,7 +269,7 @@ def examine(
     judge = codec.judged_by(decoded[0].is_update)
     comparison = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
     errors, loss = comparison.errors, comparison.loss
-    held = _hold(operations, len(gradients))
+    held = _count_held(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,
         is_integer=tallies.is_integer,
@@ -328,7 +328,7 @@ class _Held(NamedTuple):
     mean: float
 
 
-def _hold(operations: Sequence[RecordedOperation], workers: int) -> _Held:
+def _count_held(operations: Sequence[RecordedOperation], workers: int) -> _Held:
     """Count workers per result; only linear codecs, whose round is one message, get partial results.
 
     Absent workers count: a result without them lacks nothing.
