@@ -78,7 +78,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """All that rules weigh. The backward pass is divided as the simulated one is: see `paced`."""
+    """All that rules weigh. The backward pass is divided as the simulated one is: see `pace`."""
 
     forward_ps: int
     backward_ps: int
