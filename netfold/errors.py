@@ -3,6 +3,7 @@
     NetfoldError            exit status
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     │   └── MistakesError   2   several of these
+    ├── OptionError         2   a value of an option that cannot be used; also a ValueError
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     │   └── UnwrittenError  1   a result that cannot be written
     ├── files.UnreadableError  2  a file that cannot be read: why
@@ -78,6 +79,15 @@ class ScenarioError(NetfoldError):
         if len(path) > _SHOWN_CHARACTERS:
             path = f"{path[: _SHOWN_CHARACTERS - 1]}…"
         return ": ".join(part for part in (where, path, super().__str__()) if part)
+
+
+class OptionError(NetfoldError, ValueError):
+    """A value of an option that cannot be used, by itself or beside others; `key` is that of the value."""
+
+    def __init__(self, key: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.args = (key, message, hint)  # what pickle calls __init__ with
+        self.key = key
 
 
 class UnknownKeyError(ScenarioError):

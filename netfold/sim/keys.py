@@ -329,18 +329,6 @@ def _describe(section: type[AnySection], properties: dict[str, Any]) -> None:
             properties[key]["default"] = written(field.default)
 
 
-class KeyValueError(ValueError):
-    """A value of an option that does not fit its other ones; a second line of the message is a hint."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.args = (key, message)  # what pickle calls __init__ with
-        self.key = key
-
-    def __str__(self) -> str:
-        return str(self.args[1])
-
-
 class Option:
     """What a scenario can name or describe: a frozen dataclass whose fields are the keys.
 
@@ -352,7 +340,7 @@ class Option:
     def __post_init__(self) -> None:
         """Refuse values that do not fit together, of a file and in Python alike.
 
-        With a `KeyValueError`, or a ValueError where no key is to blame more than another. It calls that of
+        With an `OptionError`, or a ValueError where no key is to blame more than another. It calls that of
         the next base.
         """
 

@@ -16,10 +16,10 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from netfold.errors import NAMES_SHOWN, Mistakes, did_you_mean, names_hint
+from netfold.errors import NAMES_SHOWN, Mistakes, OptionError, did_you_mean, names_hint
 from netfold.kinds import family, register
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from netfold.sim.keys import ByKind, KeyValueError, Name, Option, Rate, Share, Time
+from netfold.sim.keys import ByKind, Name, Option, Rate, Share, Time
 from netfold.sim.plan.plan import (
     Crash,
     Effect,
@@ -184,9 +184,9 @@ class PacketFault(Fault, ABC):
         super().__post_init__()
         if self.until_ps is not None and self.until_ps <= self.begin_ps:
             begin = TIME.format(self.begin_ps)
-            raise KeyValueError(
+            raise OptionError(
                 "until",
-                f"{TIME.format(self.until_ps)} is not after from, {begin}\n"
+                f"{TIME.format(self.until_ps)} is not after from, {begin}",
                 f"use a time after {begin}, or remove until: the fault then lasts to the end",
             )
 
@@ -243,9 +243,9 @@ class GilbertElliott(Option):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss_good > self.loss_bad:
-            raise KeyValueError(
+            raise OptionError(
                 "loss_good",
-                f"{format_fraction(self.loss_good)} is more than loss_bad, {format_fraction(self.loss_bad)}\n"
+                f"{format_fraction(self.loss_good)} is more than loss_bad, {format_fraction(self.loss_bad)}",
                 "use a smaller value, or swap the two states",
             )
 
@@ -381,9 +381,10 @@ class SwitchReboot(Fault):
 
     def __post_init__(self) -> None:
         if self.duration_ps and self.clears == "registers":
-            raise KeyValueError(
+            raise OptionError(
                 "for",
-                "cleared registers are usable at once\nremove for, or use clears: tables or clears: both",
+                "cleared registers are usable at once",
+                "remove for, or use clears: tables or clears: both",
             )
 
     @property

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from netfold.errors import (
     MissingKeyError,
     NetfoldError,
+    OptionError,
     ScenarioError,
     UnknownKeyError,
     UnreadableValueError,
@@ -27,7 +28,7 @@ from netfold.errors import (
 )
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.keys import NAME_RULE, AnySection, KeyValueError, Section, keys, kinds_of, members_of
+from netfold.sim.keys import NAME_RULE, AnySection, Section, keys, kinds_of, members_of
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node
 from netfold.sim.workload.model import Model
@@ -124,7 +125,7 @@ def _mistakes(
         cause = details.get("ctx", {}).get("error")
         if isinstance(cause, ValidationError):  # options of codecs and topologies are validated separately
             yield from _mistakes(cause, tree, section, location)
-        elif isinstance(cause, KeyValueError):
+        elif isinstance(cause, OptionError):
             yield _mistake(details, _follow(tree, section, (*location, cause.key)))
         elif details["type"] not in _CONSEQUENCES:
             yield _mistake(details, _follow(tree, section, location))
@@ -306,6 +307,6 @@ def _number(found: str) -> str:
 def _refused(cause: Exception, position: _Position) -> ScenarioError:
     """The error for a value that a unit, section or codec refused: a message, with an optional hint below."""
     if isinstance(cause, NetfoldError):
-        return position.error(cause.message, cause.hint)
+        return position.error(cause.message, cause.hint or position.meaning)
     message, _, hint = str(cause).partition("\n")
     return position.error(message, hint or position.meaning)

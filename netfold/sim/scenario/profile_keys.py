@@ -17,13 +17,13 @@ from pydantic import (
     create_model,
 )
 
-from netfold.errors import Mistakes, shown
+from netfold.errors import Mistakes, OptionError, shown
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
 from netfold.sim.scenario.mistakes import explain
 from netfold.sim.scenario.yaml_tree import Node, parse
-from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derived
+from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, derived
 from netfold.units import RATE, SIZE, TIME, Quantity
 
 SUFFIXES = (".yaml", ".yml")
@@ -157,6 +157,6 @@ def _made(section: SwitchProfile, node: Node) -> Profile:
         changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])
     try:
         return derived(section.name, section.like, changes, node.place)
-    except ProfileError as error:
+    except OptionError as error:
         at, missing = node.nearest([error.key])
         raise at.error(error.message, error.hint, missing) from None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from netfold.errors import DataError, Mistakes, ScenarioError, as_one_error, names_hint, shown
+from netfold.errors import DataError, Mistakes, OptionError, ScenarioError, as_one_error, names_hint, shown
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
@@ -49,8 +49,7 @@ from netfold.sim.scenario.placer import Queue, WantedJob
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
 from netfold.sim.workload.devices import DeviceOption
-from netfold.sim.workload.fusion import FusionError
-from netfold.sim.workload.hardware import Device, DeviceError, Place, Variation
+from netfold.sim.workload.hardware import Device, Place, Variation
 from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.recording import ChakraTrace, Trace
@@ -167,7 +166,7 @@ def workload_of(
     spec = _spec_of(section, workers, location)
     try:
         spec.fusion.outline.partition(spec.layers)
-    except FusionError as error:
+    except OptionError as error:
         raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
     return spec
 
@@ -273,7 +272,7 @@ def device_of(
     context = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
     try:
         return section.device(context)
-    except DeviceError as error:
+    except OptionError as error:
         raise location.job_error(f"device.{error.key}", error.message, error.hint) from None
 
 

@@ -14,21 +14,12 @@ from pydantic import (
     model_validator,
 )
 
+from netfold.errors import OptionError
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import family, register
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.keys import (
-    ByKind,
-    CodecOptions,
-    Count,
-    KeyValueError,
-    Name,
-    Option,
-    Placement,
-    Section,
-    Time,
-)
+from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Option, Placement, Section, Time
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.scenario.faults import AnyFault
@@ -65,10 +56,10 @@ class FixedArrivals(Arrivals):
 
     def __post_init__(self) -> None:
         if not self.at_ps:
-            raise KeyValueError("at", "must have at least one time, found none\nuse at: [0us, 100us]")
+            raise OptionError("at", "must have at least one time, found none", "use at: [0us, 100us]")
         for before, after in itertools.pairwise(self.at_ps):
             if after < before:
-                raise KeyValueError(
+                raise OptionError(
                     "at", f"times must be in order, found {TIME.format(after)} after {TIME.format(before)}"
                 )
 

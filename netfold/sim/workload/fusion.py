@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from netfold.errors import NetfoldError, did_you_mean, shown
+from netfold.errors import OptionError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.kinds import family, register
 from netfold.sim.keys import Option, Size
@@ -25,15 +25,6 @@ from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of
 
 Partition = tuple[tuple[int, ...], ...]
 """For each bucket, the places of its layers in the list of layers."""
-
-
-class FusionError(NetfoldError):
-    """Layers that a rule cannot divide into buckets; `key` is the key of the rule that is at fault."""
-
-    def __init__(self, key: str, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        self.args = (key, message, hint)  # what pickle calls __init__ with
-        self.key = key
 
 
 @family("fusion_rules", "netfold.sim.workload.fusion_rules")
@@ -54,7 +45,7 @@ class Fusion(Option, ABC):
 
         Raises
         ------
-        FusionError
+        OptionError
             The rule's options do not fit these layers, or it has not got what it weighs.
         """
 
@@ -182,12 +173,12 @@ class AsGiven(Fusion):
             for member in members:
                 index = _index(member, layers, numbers)
                 if index in owners:
-                    raise FusionError(_KEY, _twice(layers[index], owners[index], bucket), _listed(layers))
+                    raise OptionError(_KEY, _twice(layers[index], owners[index], bucket), _listed(layers))
                 owners[index] = bucket
         if missing := [layer.name for index, layer in enumerate(layers) if index not in owners]:
             names = ", ".join(map(repr, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
             what = "layer" if len(missing) == 1 else "layers"
-            raise FusionError(_KEY, f"{what} {names} in no bucket", "name every layer once")
+            raise OptionError(_KEY, f"{what} {names} in no bucket", "name every layer once")
         return tuple(
             tuple(sorted(index for index, owner in owners.items() if owner == bucket))
             for bucket in range(len(self.buckets))
@@ -199,10 +190,10 @@ def _index(member: str | int, layers: Sequence[Layer], numbers: dict[str, int]) 
     if isinstance(member, str):
         if member not in numbers:
             hint = did_you_mean(member, numbers) + _listed(layers)
-            raise FusionError(_KEY, f"there is no layer {shown(member)}", hint)
+            raise OptionError(_KEY, f"there is no layer {shown(member)}", hint)
         return numbers[member]
     if not 0 <= member < len(layers):
-        raise FusionError(
+        raise OptionError(
             _KEY,
             f"there is no layer {member}, the last of {len(layers)} is {len(layers) - 1}",
             _listed(layers),

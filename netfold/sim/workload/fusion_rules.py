@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
+from netfold.errors import OptionError
 from netfold.kernels.functions import LN2, logs
 from netfold.kinds import register
 from netfold.sim.keys import NO_KEY, ByKind, Option, Size, Time
-from netfold.sim.workload.fusion import Fusion, FusionError, NoFusion, Partition
+from netfold.sim.workload.fusion import Fusion, NoFusion, Partition
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer
 from netfold.units import SIZE
 
@@ -203,7 +204,7 @@ class Weighing(Fusion, ABC):
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         if self.costs is None:
-            raise FusionError(
+            raise OptionError(
                 "kind",
                 f"{self.title} weighs what encoding and sending a bucket cost, which is not known here",
                 "run it in a scenario, whose network and device measure it; or use size, one or none",

@@ -134,7 +134,7 @@ class Untrained:
 
     Raises
     ------
-    FusionError
+    OptionError
         The rule's options do not fit these layers.
     """
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netfold.errors import DataError
+from netfold.errors import DataError, OptionError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import (
@@ -22,7 +22,6 @@ from netfold.sim.workload.fusion import (
     BySize,
     Cutter,
     Fusion,
-    FusionError,
     NoFusion,
     Partition,
     bucket_count,
@@ -226,7 +225,7 @@ def test_a_given_partition(buckets: tuple[tuple[str | int, ...], ...], partition
 def test_a_partition_that_does_not_fit_is_reported(
     buckets: tuple[tuple[str | int, ...], ...], message: str, hint: str
 ) -> None:
-    with pytest.raises(FusionError) as caught:
+    with pytest.raises(OptionError) as caught:
         AsGiven(buckets).partition(NAMED)
 
     assert (caught.value.key, caught.value.message, caught.value.hint) == ("buckets", message, hint)
