@@ -324,8 +324,8 @@ from netfold.sim.workload import devices, data_sets
 from netfold.sim.workload.models.registry import model_kinds, model_named
 assert all(model_named(kind).elements > 0 for kind in model_kinds())
 print("torch" in sys.modules)
-from netfold.sim.workload import TrainingSpec, training_workload
-training_workload(TrainingSpec("ncf"), 2, 1).gradients(0)
+from netfold.sim.workload.workload_keys import Training
+Training("ncf").workload(2, 1).gradients(0)
 print("torch" in sys.modules, "torch._dynamo" in sys.modules)
 import netfold.torch, numpy as np
 netfold.fold("packed", np.ones((2, 100), np.float32))
@@ -358,17 +358,8 @@ ALIKE = {
     "JobSections RunningJob",
     "InNetworkResolver JobContext",
     "Header Scenario",
-    # workloads: the keys, what they become, and recordings
-    "Training TrainingSpec",
-    "Synthetic SyntheticSpec",
-    "Synthetic SyntheticKeys",
-    "SyntheticKeys SyntheticSpec",
-    "ChakraTrace Synthetic",
-    "ChakraTrace SyntheticKeys",
-    "ChakraTrace SyntheticSpec",
-    "ChakraTrace GradientFile",
-    "ChakraTrace Trace",
-    "GradientFile Trace",
+    # keys of a workload, which `study` takes as arguments
+    "RandomValues SyntheticKeys",
     # options of models that happen to be called the same
     "BertQa Gpt",
     "LstmBillion LstmModel",

@@ -13,7 +13,7 @@ from dataclasses import Field as DataclassField
 from functools import cache, partial
 from itertools import pairwise
 from textwrap import fill
-from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -360,7 +360,8 @@ class Option:
         arguments = resolved["schema"]
         while arguments["type"] != "dataclass-args":
             arguments = arguments["schema"]
-        arguments["fields"] = [field for field in arguments["fields"] if field["name"] in names]
+        by_name = {field["name"]: field for field in arguments["fields"]}
+        arguments["fields"] = [by_name[name] for name in names]
         resolved["fields"] = names
         return schema
 
@@ -379,14 +380,17 @@ class Option:
 
 
 AnySection = Section | Option
+S = TypeVar("S", bound=AnySection)
 NO_KEY = {"is_key": False}
 """Metadata of a field of an option that no file can set."""
 
 
 def key_fields(option: type[Option]) -> list[DataclassField[Any]]:
-    """The fields of an option that are keys."""
+    """The fields of an option that are keys: its own, then those of its bases."""
     every: tuple[DataclassField[Any], ...] = fields(option)  # type: ignore[arg-type]
-    return [field for field in every if field.metadata.get("is_key", True)]
+    own = vars(option).get("__annotations__", {})
+    by_class = sorted(every, key=lambda field: field.name not in own)
+    return [field for field in by_class if field.metadata.get("is_key", True)]
 
 
 class ByKind:
@@ -452,6 +456,15 @@ def _read(section: type[AnySection]) -> CoreSchema:
         return section.__pydantic_core_schema__
     option: Any = section
     return core_schema.no_info_before_validator_function(_without_kind, _adapter_of(option).core_schema)
+
+
+def read(section: type[S], value: Any) -> S:
+    """A section or an option without a `kind`, from a mapping."""
+    if issubclass(section, Section):
+        return section.model_validate(value)
+    option: Any = section
+    made: S = _adapter_of(option).validate_python(value)
+    return made
 
 
 def _without_kind(value: Any) -> Any:

@@ -41,7 +41,7 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from netfold.switch.program import ProgramSpec
 
 # The journal of a job: all records of its run.

@@ -12,9 +12,9 @@ import networkx as nx
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation
+from netfold.sim.workload.workload import GradientSource
 from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES
 from netfold.switch.programs import formats
 from netfold.topologies.graph import TopologyError, hosts, where
@@ -319,7 +319,7 @@ class JobPlan:
     label: str
     """Its name in results: the variant's, and "/" and the job's if there are several."""
     hosts: tuple[int, ...]  # node of each worker
-    workload: TrainingSpec | SyntheticSpec | FileSpec
+    workload: GradientSource
     steps: int
     device: Device
     codec: Codec

@@ -30,8 +30,9 @@ from netfold.sim.plan.plan import Overlap
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
 from netfold.sim.run.context import LAST, Activities, ProgressReporter, SerialUnit
 from netfold.sim.run.step import Computing, MessageAgreement, Turns, WireBytes, stretches
-from netfold.sim.workload import Bucket, Workload
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import STEADY, Device, Variation, charge_ps, scaled_ps
+from netfold.sim.workload.workload import Workload
 
 COPY_BACK = "copy of the sum"
 """Label of the copy to the device, where the codec runs on the host."""

@@ -32,8 +32,8 @@ from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.run.context import ProgressReporter, fusion_facts
 from netfold.sim.run.job import RunningJob
-from netfold.sim.workload import FileSpec, TrainingSpec
-from netfold.sim.workload.workload_keys import Workloads
+from netfold.sim.workload.gradient_files import FileSpec
+from netfold.sim.workload.workload_keys import Training, Workloads
 
 # Applies a fault plan to a running network, and counts the faults that it injected.
 
@@ -272,6 +272,7 @@ class Simulation:
         again = collective.retransmitted_packets()
         lost = sum(link.lost_packets + link.dropped_packets for link in links)
         reordering = self._reordering(job)
+        evaluate = job.workload.evaluate if isinstance(job.workload, Training) else None
         return VariantFacts(
             workers=len(job.hosts),
             packets_sent=sent,
@@ -295,7 +296,7 @@ class Simulation:
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,
-            target=job.workload.recipe.target if isinstance(job.workload, TrainingSpec) else None,
+            target=evaluate.target if evaluate else None,
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),

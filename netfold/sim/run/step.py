@@ -25,7 +25,7 @@ from netfold.sim.run.context import (
     Activities,
     SerialUnit,
 )
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Passes, scaled_ps
 
 # Check that the workers of a job send matching messages; a codec or damaged words can make them diverge.

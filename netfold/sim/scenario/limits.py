@@ -19,10 +19,13 @@ from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
 from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion import Cutter, bucket_count, fused
+from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
+from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.workload import GradientSource
+from netfold.sim.workload.workload_keys import Training
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_S, RATE, TIME, transmit_time_ps
@@ -51,7 +54,9 @@ _TRAINING_BYTES = 16  # per weight: the model, its start, totals up to the updat
 _LOCAL_BYTES = 8  # per weight, with local steps: a worker's own weights and their gradient
 _TRAINING_BASE_BYTES = 170 << 20
 """Bytes of PyTorch itself."""
-_NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
+_NCF_SAMPLE = SyntheticSpec(
+    1 << 19, density=0.05, pattern="rows", row_elements=64
+)  # embedding rows of a batch
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class JobSize:
     """What determines the memory of a job."""
 
     location: Location
-    workload: TrainingSpec | SyntheticSpec | FileSpec
+    workload: GradientSource
     workers: int
     codec: Codec
     collective: CollectivePlan
@@ -97,13 +102,13 @@ class JobSize:
     def kept_bytes(self) -> int:
         """Gradients, copies of those whose bucket is not in one place, and what a codec has workers keep."""
         held = self.elements
-        if isinstance(self.workload, TrainingSpec) and self.size is None:
+        if isinstance(self.workload, Training) and self.size is None:
             held = self.workload.held_elements
         gradients = FLOAT_BYTES * held * self.workers
         if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
             gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, kept = self.workload.tensors, 0
-        if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
+        if not isinstance(self.workload, Training) and not is_vector(tensors):
             kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline).members).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
             kept += 2  # weights, and gradients at them
@@ -112,11 +117,10 @@ class JobSize:
     @property
     def _optimizer_bytes(self) -> int:
         """What optimizers remember: one for all workers, or with local steps one of each."""
-        if not isinstance(self.workload, TrainingSpec):
+        if not isinstance(self.workload, Training):
             return 0
-        recipe = self.workload.recipe
-        each = FLOAT_BYTES * recipe.optimizer.state_floats
-        return self.elements * (each * self.workers + _LOCAL_BYTES if recipe.is_local else each)
+        each = FLOAT_BYTES * self.workload.optimizer.state_floats
+        return self.elements * (each * self.workers + _LOCAL_BYTES if self.workload.is_local else each)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""
@@ -124,7 +128,7 @@ class JobSize:
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
         round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
-        if isinstance(self.workload, TrainingSpec):
+        if isinstance(self.workload, Training):
             facts = self.workload.model.facts
             more = facts.table_bytes + facts.sample_bytes * self.workload.batch
             return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + more
@@ -372,9 +376,9 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Ste
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     passes = job.device.passes(StepCost())  # what counts operations is not known yet, and takes less
     compute_ps = passes.forward_ps + passes.backward_ps
-    if isinstance(job.workload, TrainingSpec):
-        compute_ps *= job.workload.recipe.local_steps
-    else:
+    if isinstance(job.workload, Training):
+        compute_ps *= job.workload.local_steps
+    elif isinstance(job.workload, SyntheticSpec | FileSpec):
         compute_ps = job.workload.longest_ps or compute_ps
     compute_ps += job.device.update_ps(StepCost())
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from netfold.errors import (
     MissingKeyError,
@@ -29,8 +28,8 @@ from netfold.errors import (
     shown,
 )
 from netfold.sim.files import UnreadableError, text_of
-from netfold.sim.keys import Location, Section, is_name
-from netfold.sim.scenario.mistakes import explain, missing_key, naming, unknown_key, without_consequences
+from netfold.sim.keys import Location, is_name
+from netfold.sim.scenario.mistakes import missing_key, naming, unknown_key, validated, without_consequences
 from netfold.sim.scenario.profile_keys import custom_profiles, with_profile_files
 from netfold.sim.scenario.sweep_keys import (
     DEVICE_SUFFIX,
@@ -117,7 +116,6 @@ def check_code(scenario: Scenario) -> None:
     mistakes.raise_any()
 
 
-S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
@@ -218,7 +216,7 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
                 document = with_profile_files(changed, given.folder, mistakes)
     header: Header | None = None
     with mistakes.collecting():
-        header = _validate(Header, only(document, _HEADER))
+        header = validated(Header, only(document, _HEADER))
     profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
@@ -399,7 +397,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
     for name, tree in trees.items():
         collector = Mistakes()
         with collector.collecting():
-            variants.append(_validate(Variant, as_first_job(tree, _JOB_SECTIONS)))
+            variants.append(validated(Variant, as_first_job(tree, _JOB_SECTIONS)))
         for error in collector.found:
             is_section = isinstance(error, MissingKeyError) and error.path == tree.path
             by_text.setdefault(error.message if is_section else str(error), {})[name] = error
@@ -413,13 +411,6 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
             for error in by_variant.values():
                 mistakes.add(error)
     return tuple(variants)
-
-
-def _validate(section: type[S], tree: Node) -> S:
-    try:
-        return section.model_validate(tree.plain)
-    except ValidationError as error:
-        raise explain(error, tree, section) from None
 
 
 # JSON Schema of scenario files, for completion and checks in an editor.

@@ -12,7 +12,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     create_model,
 )
@@ -21,7 +20,7 @@ from netfold.errors import Mistakes, OptionError, shown
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
-from netfold.sim.scenario.mistakes import explain
+from netfold.sim.scenario.mistakes import validated
 from netfold.sim.scenario.yaml_tree import Node, parse
 from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, derived
 from netfold.units import RATE, SIZE, TIME, Quantity
@@ -143,10 +142,7 @@ def custom_profiles(
 
 def read_profile(path: str) -> Profile:
     node = _from_file(Node(path, path, 0, ""), Path())
-    try:
-        return _made(SwitchProfile.model_validate(node.plain), node)
-    except ValidationError as error:
-        raise explain(error, node, SwitchProfile) from None
+    return _made(validated(SwitchProfile, node), node)
 
 
 def _made(section: SwitchProfile, node: Node) -> Profile:

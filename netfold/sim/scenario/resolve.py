@@ -47,13 +47,12 @@ from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
 from netfold.sim.scenario.placer import Queue, WantedJob
 from netfold.sim.scenario.variant_keys import Variant
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
 from netfold.sim.workload.devices import DeviceOption
+from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import Device, Place, Variation
-from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
-from netfold.sim.workload.model import Model, TaskSettings
-from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.workload import refusal_of_needs
+from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.workload import GradientSource, WorkloadOption, refusal_of_needs
+from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import (
     LINKS_MAX,
@@ -157,119 +156,35 @@ def _at(location: Location, job: variant_keys.JobSection) -> Location:
 # Resolves the sections of a job that do not depend on others: workload and device.
 
 
-PROFILE_BYTES_MAX = 2**22
-
-
-def workload_of(
-    section: workload_keys.AnyWorkload, workers: int, location: Location
-) -> TrainingSpec | SyntheticSpec | FileSpec:
-    spec = _spec_of(section, workers, location)
+def workload_of(section: WorkloadOption, workers: int, location: Location) -> GradientSource:
+    folder, seed = Path(location.scenario.file).parent, location.scenario.seed
     try:
-        spec.fusion.outline.partition(spec.layers)
+        source = section.resolved(folder, workers, seed)
+    except DataError as error:
+        raise location.job_error(f"workload.{section.file_key}", error.message, error.hint) from None
+    try:
+        source.fusion.outline.partition(source.layers)
     except OptionError as error:
         raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
-    return spec
+    return source
 
 
-def _spec_of(
-    section: workload_keys.AnyWorkload, workers: int, location: Location
-) -> TrainingSpec | SyntheticSpec | FileSpec:
-    if isinstance(section, workload_keys.GradientFile | Trace | ChakraTrace):
-        try:
-            return _read_spec(section, workers, Path(location.scenario.file).parent / section.path)
-        except DataError as error:
-            raise location.job_error("workload.path", error.message, error.hint) from None
-    fusion = section.fusion
-    if isinstance(section, workload_keys.Training):
-        return TrainingSpec(
-            _model_of(section, workers, location),
-            section.batch,
-            section.learning_rate,
-            fusion,
-            section.data,
-            section.evaluate.every if section.evaluate else None,
-            section.recipe(),
-        )
-    if section.profile is not None:
-        profile = _profile_of(section.profile, section.shrink, location)
-    else:
-        profile = LayerProfile(read_tensors(section.tensors or ()), ())
-    return SyntheticSpec(
-        section.elements or elements_of(profile.tensors),
-        section.density,
-        section.pattern,
-        section.row_elements,
-        section.overlap,
-        section.distribution,
-        *profile,
-        fusion,
-    )
-
-
-def _model_of(section: workload_keys.Training, workers: int, location: Location) -> Model:
-    """The model; a user's own is read and tried."""
-    settings = TaskSettings(
-        section.data or "", section.batch, workers, location.scenario.seed, section.evaluate is not None
-    )
-    try:
-        return section.whole_model().located(Path(location.scenario.file).parent, settings)
-    except DataError as error:
-        raise location.job_error("workload.model", error.message, error.hint) from None
-
-
-def _read_spec(
-    section: workload_keys.GradientFile | Trace | ChakraTrace, workers: int, path: Path
-) -> SyntheticSpec | FileSpec:
-    """The source of gradients that a file or a recording is."""
-    if isinstance(section, ChakraTrace):
-        from netfold.sim.workload.chakra import chakra_spec
-
-        return chakra_spec(path, section)
-    if isinstance(section, Trace):
-        from netfold.sim.workload.recording import trace_spec
-
-        fusion = section.fusion
-        return trace_spec(path, section.path, workers, fusion, section.times == "recorded")
-    from netfold.sim.workload.gradient_files import file_spec
-
-    return file_spec(path, section.path, workers, section.per_step, section.fusion)
-
-
-def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
-    """The profile in a file, whose path is relative to the scenario."""
-    hint = "give the path of a JSON file of layers, relative to the scenario file"
-    try:
-        text = read_text(Path(location.scenario.file).parent / given, PROFILE_BYTES_MAX)
-    except UnreadableError as error:
-        message = f"cannot read {shown(given)}: {error.message}"
-        raise location.job_error("workload.profile", message, hint) from None
-    try:
-        return read_profile(text, shrink)
-    except ValueError as error:
-        message, _, hint = str(error).partition("\n")
-        raise location.job_error("workload.profile", f"{given}: {message}", hint) from None
-
-
-def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+def summed_at_once(workload: GradientSource) -> int:
     # Elements of a full bucket, or of the whole gradient.
     return workload.fusion.outline.full_elements(workload.layers)
 
 
-def check_needs(
-    codec: Codec, workload: TrainingSpec | SyntheticSpec | FileSpec, kind: str, location: Location
-) -> None:
+def check_needs(codec: Codec, workload: GradientSource, kind: str, location: Location) -> None:
     # Refuse a codec that needs facts of a step that the workload, of this kind, does not know.
-    if isinstance(workload, TrainingSpec) and (reason := workload.recipe.refusal(codec.kind, codec.needs)):
+    if isinstance(workload, Training) and (reason := workload.refusal(codec.kind, codec.needs)):
         raise location.job_error(f"workload.{reason.key}", reason.message, reason.hint)
     if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
-        raise location.job_error("codec", *refusal)
+        raise location.job_error(refusal.key, refusal.message, refusal.hint)
 
 
-def device_of(
-    section: DeviceOption, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
-) -> Device:
+def device_of(section: DeviceOption, workload: GradientSource, location: Location) -> Device:
     folder = Path(location.scenario.file).parent
-    context = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
+    context = Place(folder, workload.tensors, isinstance(workload, Training))
     try:
         return section.device(context)
     except OptionError as error:
@@ -301,7 +216,7 @@ def check_overlap(overlap: Overlap, device: Device, location: Location) -> None:
         )
 
 
-def steps_of(section: workload_keys.AnyWorkload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+def steps_of(section: WorkloadOption, workload: GradientSource) -> int:
     """Optimizer steps: the configured number, or that of the file."""
     held = None
     if isinstance(workload, FileSpec):
@@ -311,12 +226,10 @@ def steps_of(section: workload_keys.AnyWorkload, workload: TrainingSpec | Synthe
     return section.steps or held or 1
 
 
-def workload_warnings(
-    workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int, codec: Codec
-) -> tuple[str, ...]:
+def workload_warnings(workload: GradientSource, workers: int, codec: Codec) -> tuple[str, ...]:
     """Warnings about gradients."""
-    if isinstance(workload, TrainingSpec):
-        told = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
+    if isinstance(workload, Training):
+        told = workload.warnings(codec.kind, getattr(codec, "momentum", 0.0))
         if workload.stands_in_for:
             data = workload.model.data_named(workload.data).name
             told += (
@@ -601,9 +514,9 @@ class _VariantResolver:
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
         """What each host takes for packets, by node: as its job says, or the variant."""
         rows = {name: row for row, name in enumerate(self._network.nodes)}
-        profiles = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.profile())
+        profiles = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.whole())
         for (job, _), names in zip(self.jobs, hosts, strict=True):
-            profiles |= dict.fromkeys((rows[name] for name in names), job.hosts.profile())
+            profiles |= dict.fromkeys((rows[name] for name in names), job.hosts.whole())
         return profiles
 
     def _job(

@@ -20,7 +20,7 @@ from netfold.kernels.keyed import mix_plain
 from netfold.kinds import family, register
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Option, Placement, Section, Time
-from netfold.sim.plan.host_profiles import HostsSection
+from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
@@ -145,7 +145,7 @@ class JobSections(Section):
 
     workers: Workers
     """Training ranks and where they run."""
-    hosts: HostsSection = HostsSection()
+    hosts: HostProfile = HostProfile()
     """What their hosts take for packets."""
     workload: AnyWorkload
     """Where gradients come from."""

@@ -58,7 +58,7 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
             doubts.append(f"the source of {module}")
     for variant in plan.scenario.variants:
         for job in variant.jobs or (variant,):
-            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
+            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.whole())
             if isinstance(job.workload, Training) and job.workload.model.code:
                 doubts.append(f"what {job.workload.model.code} reads")
     if not all(job.device.is_reproducible for variant in plan.variants for job in variant.jobs):

@@ -91,7 +91,7 @@ class NamedNetwork:
 
     @property
     def host_profile(self) -> HostProfile:
-        return NONE if self._first is None else self._first.hosts.profile()
+        return NONE if self._first is None else self._first.hosts.whole()
 
     @property
     def collectives(self) -> tuple[CollectiveSection, ...]:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from netfold.errors import OptionError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.kinds import family, register
-from netfold.sim.keys import Option, Size
+from netfold.sim.keys import ByKind, Option, Size
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
+from netfold.units import SIZE
 
 # The contract of a rule of fusion.
 
@@ -211,6 +212,24 @@ def _listed(layers: Sequence[Layer]) -> str:
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
     return f"layers, in gradient-ready order: {', '.join(listed + more)}"
+
+
+# The keys `fusion` and `bucket`.
+
+
+def _only_without_fusion(size_bytes: int | None) -> int | None:
+    """Refuse the short form beside the long one; loading writes it out where it is alone."""
+    if size_bytes is not None:
+        size = SIZE.format(size_bytes)
+        raise ValueError(
+            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
+            f"bytes: {size}}}: leave out one"
+        )
+    return size_bytes
+
+
+AnyFusion = Annotated[Fusion, ByKind()]
+ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]
 
 
 # Buckets: tensors of whole layers that are sent as one unit.

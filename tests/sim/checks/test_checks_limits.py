@@ -46,7 +46,7 @@ from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.engine.observe import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from tests.sim.results.builders import RING
 from tests.sim.results.builders import rounds as fake_rounds
 from tests.sim.scenes import job_plan, only, simulate

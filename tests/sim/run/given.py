@@ -19,9 +19,9 @@ from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import RunningJob
-from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.devices import FixedDevice
-from netfold.sim.workload.hardware import STEADY, Device, Variation
+from netfold.sim.workload.fusion import Bucket
+from netfold.sim.workload.hardware import STEADY, Device, StepCost, Variation
 
 ELEMENTS = 4  # of every bucket
 BYTE_PER_PS = 8 * 10**12  # bits per second

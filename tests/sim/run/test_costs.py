@@ -26,9 +26,9 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion_rules import Cost, Costs, LayerFusion, Sample, Stages
 from netfold.sim.workload.layers import Layer
+from netfold.sim.workload.synthetic import SyntheticSpec
 from tests.examples import nightly
 from tests.sim.report.test_report import Balance
 from tests.sim.workload.fusion_drawn import PROFILES_FOLDER, measured
@@ -372,7 +372,7 @@ def test_a_rule_without_a_network_says_what_it_lacks() -> None:
     spec = SyntheticSpec(100, fusion=LayerFusion())
 
     with pytest.raises(OptionError) as caught:
-        synthetic_workload(spec, 2, seed=1)
+        spec.workload(2, seed=1)
 
     assert "which is not known here" in caught.value.message
     assert "run it in a scenario" in caught.value.hint

@@ -26,9 +26,10 @@ from netfold.sim.network.fabric import HostTimes
 from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.run.context import LAST, Activities, SerialUnit
 from netfold.sim.run.step import Computing, Span, Stretch, WireBytes, stretches
-from netfold.sim.workload import Bucket, Workload
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.workload import Workload
 from tests.examples import examples
 from tests.registry import known
 from tests.sim.scenes import RING, simulate

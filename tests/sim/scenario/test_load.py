@@ -31,7 +31,7 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
 from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
 from netfold.sim.workload.devices import NoDevice
-from netfold.sim.workload.workload_keys import Synthetic
+from netfold.sim.workload.synthetic import Synthetic
 from netfold.topologies.kind import Topology
 from tests import ROOT
 from tests.examples import examples

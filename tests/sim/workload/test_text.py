@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from netfold.errors import DataError
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload import data_readers as wordpiece
 from netfold.sim.workload.data_readers import (
     CLASSIFY,
@@ -46,6 +45,7 @@ from netfold.sim.workload.models.text import HELD_OUT, PAGE, NextTokens, Windows
 from netfold.sim.workload.recipe import perplexity
 from netfold.sim.workload.task import Draw, ModelTask
 from netfold.sim.workload.workload import keyed, shards
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly
 from tests.sim.workload.given import BERT, GPT, ROWS, SAMPLED, Told, backward, module_of, task_of, train
 
@@ -486,7 +486,7 @@ def test_the_same_seed_trains_the_same_bits(model: Model) -> None:
     state = torch.get_rng_state()
     losses = []
     for seed in (1, 1, 2):
-        workload = training_workload(TrainingSpec(model, 2, 0.5), 2, seed)
+        workload = Training(model, batch=2, learning_rate=0.5).workload(2, seed)
         train(workload, range(2))
         losses.append(workload.loss)
     assert losses[0] == losses[1] != losses[2]

@@ -18,12 +18,12 @@ from netfold.errors import DataError, UserModelError
 from netfold.sim.run.named_files import read_named
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.user_model import UserModel, imported
+from netfold.sim.workload.workload_keys import Evaluate, Training
 from tests.sim.workload.given import by_name, train
 from tests.sim.workload.mine import BATCH, HEADER, SEED, WORKERS, located
 
@@ -40,7 +40,9 @@ PLAIN = "def make():\n    return MODULE(), DATA, LOSS"
 
 
 def workload_of(model: Model, seed: int = SEED, test_every: int | None = None) -> TrainingWorkload:
-    workload = training_workload(TrainingSpec(model, BATCH, 0.5, test_every=test_every), WORKERS, seed)
+    workload = Training(
+        model, batch=BATCH, learning_rate=0.5, evaluate=test_every and Evaluate(test_every)
+    ).workload(WORKERS, seed)
     assert isinstance(workload, TrainingWorkload)
     return workload
 
