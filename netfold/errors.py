@@ -159,10 +159,6 @@ class DataError(NetfoldError):
     """A data set or run folder that is missing, unfinished or damaged."""
 
 
-class UserModelError(DataError):
-    """A user's model that cannot be trained: what is wrong, where, and what to do."""
-
-
 class UnwrittenError(DataError):
     """A result that cannot be written, for example to a full disk."""
 

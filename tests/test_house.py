@@ -353,11 +353,7 @@ def test_imports() -> None:
 # other, or a base of both. Whoever parts a pair takes it out of here.
 ALIKE = {
     # what is planned, what runs
-    "JobPlan RunningJob",
     "JobPlan JobSections",
-    "JobSections RunningJob",
-    "InNetworkResolver JobContext",
-    "Header Scenario",
     # keys of a workload, which `study` takes as arguments
     "RandomValues SyntheticKeys",
     # options of models that happen to be called the same
@@ -366,23 +362,13 @@ ALIKE = {
     # records of results
     "CodecRecord RoundRecord",
     "Cell RoundRecord",
-    "Findings RoundRecord",
-    "PhaseRecord RoundRecord",
-    "RoundRecord StepRecord",
     "Note NoteRecord",
-    "NoteMade NoteRecord",
     "Records RunFolder",
     "RankStep _Times",
     # the engine's tables and what is put into them
     "Message Segment",
     "Schedule Step",
-    "Flow WaitingTransfer",
-    "WaitingFlow WaitingTransfer",
-    "Crash Pause",
     # switches: what is asked for, what there is
-    "Candidates Shapes",
-    "Candidates InNetworkResolver",
-    "Demand SwitchRequest",
     "Profile ProgramSpec",
 }
 ALIKE_FIELDS = 5

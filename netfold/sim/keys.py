@@ -638,7 +638,7 @@ class ScenarioInfo(Protocol):
     def seed(self) -> int: ...
 
     @property
-    def profiles(self) -> Mapping[str, Profile]: ...  # custom switch profiles by name
+    def switch_profiles(self) -> Mapping[str, Profile]: ...  # custom switch profiles by name
 
     # What to raise when the value at a path is unusable.
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError: ...

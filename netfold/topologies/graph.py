@@ -61,10 +61,6 @@ class TopologyError(ValueError):
         return "\n".join(self.mistakes)
 
 
-class TooLargeError(TopologyError):
-    """More nodes or links than the packet engine supports."""
-
-
 @dataclass(frozen=True)
 class LinkSpec:
     """Attributes of a link; both directions of an edge have the same.
@@ -210,15 +206,15 @@ def check_size(graph: nx.Graph, nodes: int, links: int) -> None:
 
     Raises
     ------
-    TooLargeError
+    TopologyError
         More than `NODES_MAX` or `LINKS_MAX`.
     """
     if nodes > NODES_MAX:
-        raise TooLargeError(
+        raise TopologyError(
             f"{where(graph)}{nodes} nodes are too many; the packet engine takes up to {NODES_MAX}"
         )
     if links > LINKS_MAX:
-        raise TooLargeError(
+        raise TopologyError(
             f"{where(graph)}{links} links are too many; the packet engine takes up to {LINKS_MAX}"
         )
 

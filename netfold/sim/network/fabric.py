@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simpy
@@ -28,6 +28,7 @@ from netfold.sim.engine.interface import (
     Operation,
     Scaled,
     Segment,
+    WaitingFlow,
 )
 from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, LookBuffers, Samples, look
 from netfold.sim.engine.tables import FLOW_ACK, FLOW_DATA, World
@@ -38,7 +39,6 @@ from netfold.sim.network.stall import (
     Opened,
     Snapshot,
     StalledError,
-    WaitingFlow,
     link_outcomes,
 )
 from netfold.sim.network.stalled_slots import diagnose
@@ -258,14 +258,6 @@ def _never_asked(transfer: int) -> None:
     raise RuntimeError(f"transfer {transfer} merges nothing, and the engine asks for its merge")
 
 
-class _Schedule(NamedTuple):
-    """A schedule that the engine carries out."""
-
-    operation: Operation
-    name: str
-    answer: Callable[[int], None]
-
-
 class Fabric:
     """Opens streams and flows at the current time; each returns an event that fires when it completes.
 
@@ -294,7 +286,7 @@ class Fabric:
         self._jobs: list[JobOnSwitch] = []
         self._opened: dict[tuple[int, int], Opened] = {}
         self._flows: dict[int, WaitingFlow] = {}
-        self._schedules: dict[int, _Schedule] = {}
+        self._schedules: dict[int, tuple[Operation, str, Callable[[int], None]]] = {}
         self._node_events: list[NodeEvent] = []
         self._activities: dict[tuple[int, int], str] = {}
         self._environment = environment
@@ -363,7 +355,7 @@ class Fabric:
         # Returns the engine's number of it; `answer` is called with that of each transfer to be merged.
         self.engine.advance(int(self._environment.now))
         number = self.engine.open_schedule(operation)
-        self._schedules[number] = _Schedule(operation, name, answer)
+        self._schedules[number] = (operation, name, answer)
         return number
 
     def begin(
@@ -454,7 +446,8 @@ class Fabric:
             yield environment.timeout(engine.now_ps - environment.now)
             for completion in completions:
                 if completion.kind == "merge":
-                    self._schedules[completion.job].answer(completion.worker)
+                    _, _, answer = self._schedules[completion.job]
+                    answer(completion.worker)
                     continue
                 if completion.kind == "flow":
                     del self._flows[completion.worker]
@@ -552,7 +545,7 @@ class Fabric:
                 f"transfer {number} from worker {ends[0]} to worker {ends[1]} "
                 f"(step {schedule.step[number]}) of {name}, flow {transfer.flow}"
             )
-            yield WaitingFlow(*transfer[3:7], transfer.opened_ps, transfer.packet_bytes, transfer.job, what)
+            yield transfer.waiting._replace(what=what)
 
 
 # Compute time of workers under host faults: late starts, slow hosts, pauses, crashes.

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Outstanding, SlotState
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Outstanding, SlotState, WaitingFlow
 from netfold.sim.engine.tree_paths import ROOT, round_trip
 from netfold.sim.network import stall
 from netfold.sim.network.stall import (
@@ -18,11 +19,9 @@ from netfold.sim.network.stall import (
     Child,
     Diagnosis,
     IdleWorker,
-    InspectableEngine,
     Snapshot,
     StalledMessage,
     StalledSlot,
-    WaitingFlow,
     why_undelivered,
     workers_listed,
 )
@@ -70,7 +69,7 @@ def unknown_cause(way: str) -> Cause:
 # outstanding, and from the outcomes of recent packets on the links of its path.
 
 
-def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:
+def diagnose(engine: Engine, snapshot: Snapshot) -> Diagnosis:
     """One row per slot and message that workers wait for, with its likely cause."""
     slots: list[StalledSlot] = []
     busy: set[tuple[int, int]] = set()
@@ -100,7 +99,7 @@ class _JobDiagnosis:
     """The rows of one job."""
 
     def __init__(
-        self, engine: InspectableEngine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
+        self, engine: Engine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
     ) -> None:
         self.snapshot, self.number = snapshot, number
         self._placed = snapshot.jobs[number]

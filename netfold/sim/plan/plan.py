@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import networkx as nx
+from pydantic import Field
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
@@ -28,18 +29,12 @@ from netfold.units import RATE, TIME
 RESERVED, FIFO = "reserved", "fifo"
 
 
-class Admitted(NamedTuple):
-    """A job with its hosts and slots, and whether it has its fallback for a collective."""
-
-    job: JobPlan
-    is_fallback: bool
-
-
 class Placer(Protocol):
     """Hands out hosts and slots while a variant runs."""
 
-    def place(self, index: int) -> Admitted | None:
-        # None: there are too few free hosts or slots now.
+    def place(self, index: int) -> tuple[JobPlan, bool] | None:
+        # A job with its hosts and slots, and whether it has its fallback for a collective; None: there are
+        # too few free hosts or slots now.
         ...
 
     def release_hosts(self, index: int) -> None:
@@ -140,8 +135,8 @@ class Reboot:
 
 
 @dataclass(frozen=True)
-class Crash:
-    """A worker that stops with its host."""
+class Stop:
+    """A worker that stops with its host in [from, until): it crashes, or pauses."""
 
     job: int
     worker: int
@@ -149,16 +144,9 @@ class Crash:
     from_ps: int
     until_ps: int = NEVER_PS
 
-
-@dataclass(frozen=True)
-class Pause:
-    """A worker that pauses with its host in [from, until)."""
-
-    job: int
-    worker: int
-    host: int  # node
-    from_ps: int
-    until_ps: int
+    @property
+    def is_crash(self) -> bool:
+        return self.until_ps == NEVER_PS
 
 
 @dataclass(frozen=True)
@@ -187,8 +175,8 @@ def _duration(from_ps: int, until_ps: int) -> str:
     return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
 
 
-Change = LinksDown | LinksSlower | Reboot | Crash | Pause
-WorkerEffect = Crash | Pause | LateStart | HostSlowdown
+Change = LinksDown | LinksSlower | Reboot | Stop
+WorkerEffect = Stop | LateStart | HostSlowdown
 Effect = Rule | Change | WorkerEffect
 
 
@@ -209,10 +197,12 @@ class PlannedFault:
                 return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
             case HostSlowdown(factor=factor):
                 return f"{float(factor):.6g} times as slow"
-            case LinksDown() | Reboot() | Pause() | LateStart() as effect:
-                return _duration(effect.from_ps, effect.until_ps)
-            case Rule() | Crash():
+            case Rule():
                 return ""
+            case Stop() as effect if effect.is_crash:
+                return ""
+            case LinksDown() | Reboot() | Stop() | LateStart() as effect:
+                return _duration(effect.from_ps, effect.until_ps)
 
 
 @dataclass(frozen=True)
@@ -251,9 +241,9 @@ class FaultPlan:
             match effect:
                 case HostSlowdown():
                     factor *= effect.factor
-                case Crash():
+                case Stop() if effect.is_crash:
                     crash_ps = min(crash_ps, effect.from_ps)
-                case Pause() | LateStart():
+                case Stop() | LateStart():
                     stops.append((effect.from_ps, effect.until_ps))
         return Condition(factor, tuple(sorted(stops)), crash_ps)
 
@@ -296,14 +286,16 @@ class Overlap(Option):
 # Throughputs to compare with.
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A throughput shown beside the simulated one: a published figure or the wire bound."""
+@dataclass(frozen=True)
+class Reference(Option):
+    """A throughput shown beside the simulated one, published in most cases."""
 
     label: str
-    elements_per_s: float
+    """What it is called in the figure."""
+    elements_per_s: Annotated[float, Field(gt=0)]
+    """Dense gradient elements aggregated per second."""
     source: str
-    """Where the number comes from: a paper and its figure, or the formula."""
+    """Where the number comes from."""
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,18 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """One aggregation of one bucket: all workers, all messages."""
+class BucketRecord:
+    """What a row of a table is about: a bucket of a step of a variant."""
 
     variant: str
     step: int
     bucket: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord(BucketRecord):
+    """One aggregation of one bucket: all workers, all messages."""
+
     elements: int
     start_ps: int  # first worker begins to encode
     end_ps: int  # last worker has decoded
@@ -89,15 +95,12 @@ class RoundRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteRecord:
+class NoteRecord(BucketRecord):
     """One note of the codec on one round.
 
     It is worker 0's note; of a round that never ended, that of the worker with most notes.
     """
 
-    variant: str
-    step: int
-    bucket: int
     kind: str  # choice, fallback, forecast, estimate, infinite
     text: str
     count: int  # parts, elements or rounds that it is about …
@@ -106,12 +109,9 @@ class NoteRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseRecord:
-    """One phase of one worker: a bar of the time line."""
+class PhaseRecord(BucketRecord):
+    """One phase of one worker: a bar of the time line; of forward and backward the bucket is `NO_BUCKET`."""
 
-    variant: str
-    step: int
-    bucket: int  # -1 for forward and backward
     worker: int
     phase: str  # one of PHASES
     label: str  # the message's label, "" for compute; what is waited for: "device" or "network"

@@ -32,7 +32,7 @@ from netfold.sim.run.simulation import Simulation
 from netfold.sim.workload.workload_keys import Workloads
 
 
-class Arrivals:
+class JobQueue:
     """The jobs of a running variant.
 
     Attributes
@@ -141,8 +141,9 @@ class Arrivals:
                 return
             self._queue.popleft()
             planned = self.jobs[index]  # it has what a warm-up has found
-            self.jobs[index] = replace(admitted.job, workload=planned.workload, costs=planned.costs)
-            if admitted.is_fallback:
+            job, is_fallback = admitted
+            self.jobs[index] = replace(job, workload=planned.workload, costs=planned.costs)
+            if is_fallback:
                 self._fallbacks.add(index)
             self._admitted_ps[index] = int(self._environment.now)
             earlier = self.started

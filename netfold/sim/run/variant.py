@@ -24,7 +24,7 @@ from netfold.sim.engine.observe import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StalledError
 from netfold.sim.plan.idle_network import work_warnings
-from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
+from netfold.sim.plan.plan import Change, JobPlan, Reboot, Stop, VariantPlan
 from netfold.sim.processor import instructions
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import (
@@ -43,7 +43,7 @@ from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.job import RunningJob
-from netfold.sim.run.job_queue import Arrivals, alone_times
+from netfold.sim.run.job_queue import JobQueue, alone_times
 from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads
@@ -292,7 +292,7 @@ def _run_variant(
     driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note)
     simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
     after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)
-    arrivals = Arrivals(simulation, after_step)
+    arrivals = JobQueue(simulation, after_step)
     everyone = arrivals.begin()
     fabric.on_packets(_packets_reporter(reporter, arrivals))
     if keeper is not None:
@@ -332,7 +332,7 @@ def _run_variant(
 
 def _job_result(
     simulation: Simulation,
-    arrivals: Arrivals,
+    arrivals: JobQueue,
     index: int,
     *,
     links: list[LinkRecord],
@@ -407,7 +407,7 @@ def _never_admitted(variant: VariantPlan, job: JobPlan, stay: Stay | None) -> Jo
     return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stalled", detail)], facts)
 
 
-def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callable[[int, int], None]:
+def _packets_reporter(reporter: ProgressReporter, arrivals: JobQueue) -> Callable[[int, int], None]:
     """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
 
     def report(now_ps: int, hops: int) -> None:
@@ -420,7 +420,7 @@ def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callabl
 def _note(fabric: Fabric, change: Change) -> None:
     """Note a change on the fabric that packets do not show, for the diagnosis of a stall."""
     match change:
-        case Crash():
+        case Stop() if change.is_crash:
             fabric.record_node_event(change.host, CRASHED)
             fabric.set_activity(change.job, change.worker, HAS_CRASHED, change.from_ps)
         case Reboot(clears_registers=True):

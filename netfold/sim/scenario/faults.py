@@ -21,16 +21,15 @@ from netfold.kinds import family, register
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
 from netfold.sim.keys import ByKind, Name, Option, Rate, Share, Time
 from netfold.sim.plan.plan import (
-    Crash,
     Effect,
     FaultPlan,
     HostSlowdown,
     LateStart,
     LinksDown,
     LinksSlower,
-    Pause,
     PlannedFault,
     Reboot,
+    Stop,
     WorkerEffect,
 )
 from netfold.topologies.network import Network
@@ -453,8 +452,8 @@ class WorkerCrash(WorkerFault):
     at_ps: Time
     """When it happens."""
 
-    def strike(self, site: FaultSite, job: int, host: int) -> Crash:
-        return Crash(job, self.worker, host, self.at_ps)
+    def strike(self, site: FaultSite, job: int, host: int) -> Stop:
+        return Stop(job, self.worker, host, self.at_ps)
 
 
 @register
@@ -468,8 +467,8 @@ class WorkerPause(WorkerFault):
     duration_ps: Annotated[Duration, Field(alias="for")]
     """How long it lasts."""
 
-    def strike(self, site: FaultSite, job: int, host: int) -> Pause:
-        return Pause(job, self.worker, host, self.at_ps, self.at_ps + self.duration_ps)
+    def strike(self, site: FaultSite, job: int, host: int) -> Stop:
+        return Stop(job, self.worker, host, self.at_ps, self.at_ps + self.duration_ps)
 
 
 @register

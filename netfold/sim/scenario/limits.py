@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +108,7 @@ class JobSize:
             gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, kept = self.workload.tensors, 0
         if not isinstance(self.workload, Training) and not is_vector(tensors):
-            kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline).members).copies
+            kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline)[1]).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
             kept += 2  # weights, and gradients at them
         return gradients * (1 + kept) + self._optimizer_bytes
@@ -265,18 +264,6 @@ _FRAME_SHARE = 2  # headers are no more than what they carry
 _PASSES = 16  # over a gradient in memory, to encode and to decode it
 
 
-class StepEstimate(NamedTuple):
-    """Upper estimate of the time of one step."""
-
-    compute_ps: int
-    memory_ps: int
-    network_ps: int
-
-    @property
-    def step_ps(self) -> int:
-        return sum(self)
-
-
 def check_duration(
     job: JobPlan, location: Location, network: Network, faults: FaultPlan, index: int, rate_key: str
 ) -> None:
@@ -296,14 +283,15 @@ def check_duration(
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
             f"use {'faster hosts' if rate_key == 'hosts' else 'a higher rate'}, or a smaller window",
         )
-    estimate = _estimate(job, rate_bps, faults, index)
-    if estimate.step_ps > TIME_MAX_PS:
-        raise _too_long(estimate, location, rate_bps, rate_key)
-    if job.start_ps + job.steps * estimate.step_ps > TIME_MAX_PS:
-        most = (TIME_MAX_PS - job.start_ps) // estimate.step_ps
+    parts_ps = _estimate(job, rate_bps, faults, index)
+    step_ps = sum(parts_ps)
+    if step_ps > TIME_MAX_PS:
+        raise _too_long(parts_ps, location, rate_bps, rate_key)
+    if job.start_ps + job.steps * step_ps > TIME_MAX_PS:
+        most = (TIME_MAX_PS - job.start_ps) // step_ps
         raise location.job_error(
             "workload.steps",
-            f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
+            f"{job.steps} steps of up to {TIME.rough(step_ps)} each are more than {LIMIT}",
             f"use {most} steps at most",
         )
 
@@ -370,8 +358,11 @@ def _host_bps(network: Network, job: JobPlan) -> int:
     return min(rates_bps, default=LINK_RANGES["rate_bps"][1])
 
 
-def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> StepEstimate:
-    """The estimate of one job; gradients of training fit into memory and so are not counted."""
+def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> tuple[int, int, int]:
+    """Upper estimates of the times of compute, memory and network in a step.
+
+    Gradients of training fit into memory, and so are not counted.
+    """
     factor = max((condition.factor for condition in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     passes = job.device.passes(StepCost())  # what counts operations is not known yet, and takes less
@@ -383,20 +374,21 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Ste
     compute_ps += job.device.update_ps(StepCost())
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
-    return StepEstimate(
-        compute_ps=-(-compute_ps * factor // 1),
-        memory_ps=-(-memory_ps * factor // 1),
-        network_ps=transmit_time_ps(size_bytes, rate_bps),
+    return (
+        -(-compute_ps * factor // 1),
+        -(-memory_ps * factor // 1),
+        transmit_time_ps(size_bytes, rate_bps),
     )
 
 
-def _too_long(estimate: StepEstimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
+def _too_long(parts_ps: Sequence[int], location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
     """The error for a step that exceeds the limit, at the key of its longest part."""
-    seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
-    if estimate.network_ps == max(estimate):
-        needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
+    _, memory_ps, network_ps = parts_ps
+    seconds = f"a step takes up to {sum(parts_ps) // PS_PER_S} s, which is more than {LIMIT}"
+    if network_ps == max(parts_ps):
+        needed = RATE.rough(-(-rate_bps * network_ps // TIME_MAX_PS))
         hint = f"use fewer elements, or {'hosts' if rate_key == 'hosts' else 'links'} of {needed} or more"
         return location.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
-    if estimate.memory_ps == max(estimate):
+    if memory_ps == max(parts_ps):
         return location.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
     return location.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -36,7 +35,6 @@ from netfold.sim.plan.plan import (
     HostAllocation,
     JobPlan,
     Overlap,
-    Reference,
     VariantPlan,
     split_message_and_hint,
 )
@@ -45,7 +43,7 @@ from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import Queue, WantedJob
+from netfold.sim.scenario.placer import Queue
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
@@ -76,13 +74,8 @@ JOBS_MAX = 2000
 """The most jobs of a variant."""
 
 
-class Arriving(NamedTuple):
-    """One job: its keys, whose `start` is when it arrives."""
-
-    section: variant_keys.JobSection
-    location: Location
-    place: int
-    """The place of its template in the scenario's list."""
+Arriving = tuple[variant_keys.JobSection, Location, int]
+"""A job: its keys, whose `start` is when it arrives, and the place of its template in the scenario's list."""
 
 
 def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]:
@@ -97,16 +90,16 @@ def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]
     for section_index, section in enumerate(variant.jobs):
         for number, start_ps in enumerate(section.starts_ps(scenario.seed, section_index), start=1):
             location = Location(scenario, variant.name, section.name, number if section.is_template else 0)
-            jobs.append(Arriving(section.model_copy(update={"start": start_ps}), location, section_index))
+            jobs.append((section.model_copy(update={"start": start_ps}), location, section_index))
     names: dict[str, Location] = {}
-    for job in jobs:
-        if other := names.get(job.location.name):
-            raise job.location.job_error(
+    for _, location, _ in jobs:
+        if other := names.get(location.name):
+            raise location.job_error(
                 "name",
-                f"the name {job.location.name!r} is that of a job of {other.job!r} too",
+                f"the name {location.name!r} is that of a job of {other.job!r} too",
                 "use another name: jobs of a template are named NAME-1, NAME-2 and so on",
             )
-        names[job.location.name] = job.location
+        names[location.name] = location
     if len(jobs) > JOBS_MAX:
         raise Location(scenario, variant.name).error(
             "jobs", f"{len(jobs):,} jobs are too many", f"use {JOBS_MAX:,} at most"
@@ -280,7 +273,7 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
-    known = {**PROFILES, **scenario.profiles}
+    known = {**PROFILES, **scenario.switch_profiles}
     for name in switches(graph):
         wanted = graph.nodes[name]["profile"]
         if wanted not in known:
@@ -303,7 +296,7 @@ def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
     """Make the changes that patterns select."""
-    known = {**PROFILES, **scenario.profiles}
+    known = {**PROFILES, **scenario.switch_profiles}
     section = variant.topology
     for index, change in enumerate(section.profile_changes()):
         if change.profile not in known:
@@ -433,8 +426,8 @@ class _VariantResolver:
         ]
         if variant.jobs:
             arriving = jobs_of(scenario, variant)
-            self.jobs = [(job.section, job.location) for job in arriving]
-            self.sections = tuple(job.place for job in arriving)
+            self.jobs = [(section, location) for section, location, _ in arriving]
+            self.sections = tuple(place for _, _, place in arriving)
         check_admission(variant, self.location)
         self._profiles_found = self._profiles()
 
@@ -501,7 +494,7 @@ class _VariantResolver:
         self._network = with_work(self._network, self._work([()] * len(self.jobs)))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
         wanted = [
-            WantedJob(section, location)
+            (section, location)
             for section, location in self.jobs
             if isinstance(section, variant_keys.JobSection)
         ]
@@ -541,7 +534,7 @@ class _VariantResolver:
             variation=variation_of(sections.device, len(names), location),
             codec=resolved.codec,
             collective=resolved.plan,
-            references=(*(Reference(**dict(figure)) for figure in sections.published), *resolved.references),
+            references=(*sections.published, *resolved.references),
             start_ps=sections.start if isinstance(sections, variant_keys.JobSection) else 0,
             warnings=(
                 *resolved.warnings,
@@ -558,7 +551,7 @@ class _VariantResolver:
         return JobWorkers(location.name, job.hosts, job.start_ps, sections.device.computes)
 
     def _profiles(self) -> dict[str, Profile]:
-        known = {**PROFILES, **self.location.scenario.profiles}
+        known = {**PROFILES, **self.location.scenario.switch_profiles}
         check_profiles(self.graph, self.location.scenario, self.variant)
         profiles = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):

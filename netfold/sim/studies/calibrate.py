@@ -29,7 +29,7 @@ from netfold.sim.workload.hardware import (
     FORMAT,
     MATMUL,
     Curve,
-    Kernel,
+    KernelCost,
     RooflineDevice,
     read_device,
 )
@@ -252,7 +252,7 @@ def arithmetic(call: float, stream: Curve) -> dict[str, list[Point]]:
     }
 
 
-def known_ns(kernels: Sequence[Kernel], call: float, stream: Curve) -> float:
+def known_ns(kernels: Sequence[KernelCost], call: float, stream: Curve) -> float:
     # Everything but arithmetic.
     return sum(call + stream.ps(kernel.size_bytes) / PS_PER_NS for kernel in kernels)
 
@@ -283,14 +283,14 @@ class _Passes:
     def __init__(self, model: nn.Module, inputs: Tensor) -> None:
         self._model, self._inputs = model, inputs.requires_grad_()
         cost = probe(_Fed(model, self._inputs), self._loss).cost
-        self.forward: tuple[Kernel, ...] = cost.forward
+        self.forward: tuple[KernelCost, ...] = cost.forward
         self.backward = tuple(kernel for stage in cost.backward for kernel in stage.kernels)
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[KernelCost, ...]:
         return (*self.forward, *self.backward)
 
-    def of(self, kind: str) -> list[Kernel]:
+    def of(self, kind: str) -> list[KernelCost]:
         return [kernel for kernel in self.kernels if kernel.kind == kind]
 
     def step_ns(self) -> float:

@@ -457,12 +457,8 @@ class DensityRow(NamedTuple):
     known: Density | None  # None: not known for this model, batch and number of workers
 
 
-class WantedDensities(NamedTuple):
-    """What is to be measured."""
-
-    model: Model
-    batch: int
-    data: str
+Wanted = tuple[Model, int, str]
+"""What is to be measured: a model, its batch and its data set."""
 
 
 def read_model(text: str) -> Model:
@@ -495,7 +491,10 @@ def described(model: Model) -> dict[str, Any]:
         "parameters": model.elements,
         "metric": facts.metric,
         "data": [{"name": data.name, "stands_in_for": data.stands_in_for or None} for data in facts.data],
-        "options": {name: option._asdict() for name, option in facts.options.items()},
+        "options": {
+            name: {"default": default, "meaning": meaning}
+            for name, (default, meaning) in facts.options.items()
+        },
         "layers": [
             {"name": layer.name, "parameters": layer.elements, "ready_share": layer.ready_share}
             for layer in layers_of(facts.tensors)
@@ -503,7 +502,7 @@ def described(model: Model) -> dict[str, Any]:
     }
 
 
-def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[WantedDensities]:
+def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wanted]:
     if not texts:
         # All whose densities are known.
         return [
@@ -523,17 +522,17 @@ def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wa
     ]
 
 
-def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> WantedDensities:
+def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> Wanted:
     names = [known_data.name for known_data in model.facts.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
     # Unless given: those for which densities are known, or else the first data set and `_BATCH`.
     chosen = model.data_named(data or (known.data if known else None))
-    return WantedDensities(model, batch or (known.batch if known else _BATCH), chosen.name)
+    return model, batch or (known.batch if known else _BATCH), chosen.name
 
 
 def measured(
-    items: Sequence[WantedDensities], workers: int, seed: int, progress: Callable[[str], None]
+    items: Sequence[Wanted], workers: int, seed: int, progress: Callable[[str], None]
 ) -> Iterator[DensityRow]:
     # At the first step of each model.
     from netfold.sim.workload.model_probe import measure  # late: it imports PyTorch

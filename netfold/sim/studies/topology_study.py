@@ -150,7 +150,7 @@ def networks_of(
 
 
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
-    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
     return NamedNetwork(variant.name, variant.topology.kind, graph, known, variant, scenario)
 

@@ -39,29 +39,25 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # types on the wire
 _VARINT_BITS = 64
 
 
-class WireError(ValueError):
-    """Bytes that are no message."""
-
-
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """A number and the place after it.
 
     Raises
     ------
-    WireError
+    ValueError
         The data ends inside it, or it has more than 64 bits.
     """
     number, shift = 0, 0
     while shift < _VARINT_BITS:
         if at >= len(data):
-            raise WireError("it ends inside a number")
+            raise ValueError("it ends inside a number")
         byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number & (2**_VARINT_BITS - 1), at
         shift += 7
-    raise WireError("a number has more than 64 bits")
+    raise ValueError("a number has more than 64 bits")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
@@ -69,7 +65,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
     Raises
     ------
-    WireError
+    ValueError
         The data is no message.
     """
     at = 0
@@ -77,7 +73,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
         key, at = varint(data, at)
         number, kind = key >> 3, key & 7
         if number == 0:
-            raise WireError("a field has the number 0")
+            raise ValueError("a field has the number 0")
         if kind == VARINT:
             value: Value
             value, at = varint(data, at)
@@ -88,7 +84,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
             size = 8 if kind == FIXED64 else 4
             value, at = int.from_bytes(_taken(data, at, size), "little"), at + size
         else:
-            raise WireError(f"a field has the type {kind}")
+            raise ValueError(f"a field has the type {kind}")
         yield number, kind, value
 
 
@@ -110,7 +106,7 @@ def signed(value: int) -> int:
 
 def _taken(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise WireError("it ends inside a field")
+        raise ValueError("it ends inside a field")
     return data[at : at + size]
 
 
@@ -209,14 +205,14 @@ def _wire_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
         while at < len(content):
             size, at = varint(content, at)
             if at + size > len(content):
-                raise WireError("it ends inside a message")
+                raise ValueError("it ends inside a message")
             message, at = content[at : at + size], at + size
             if index == 0:
                 _require_metadata(message)
             else:
                 yield _wire_node(message)
             index += 1
-    except (WireError, UnicodeDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise DataError(f"{path}: message {index} is no part of an execution trace: {error}", _HINT) from None
 
 
@@ -224,7 +220,7 @@ def _require_metadata(message: bytes) -> None:
     """GlobalMetadata: a version, field 1, and attributes, field 2."""
     for number, kind, _ in fields(message):
         if number not in (1, 2) or kind != 2:
-            raise WireError("it does not begin with GlobalMetadata")
+            raise ValueError("it does not begin with GlobalMetadata")
 
 
 def _wire_node(message: bytes) -> TraceNode:
@@ -233,7 +229,7 @@ def _wire_node(message: bytes) -> TraceNode:
     attributes: dict[str, Any] = {}
     for key, kind, value in fields(message):
         if key in (1, 3, 7) and not isinstance(value, int):
-            raise WireError(f"field {key} of a node is no number")
+            raise ValueError(f"field {key} of a node is no number")
         if key == 1:
             number = int(value)
         elif key == 2:
@@ -255,7 +251,7 @@ _SIGNED, _ZIGZAG, _PLAIN = (7, 9), (15, 17), (11, 13, 19, 21, 27)  # fields of A
 def _attribute(message: int | bytes) -> tuple[str, Any]:
     """The name of an attribute, and its value if that is a number or text."""
     if not isinstance(message, bytes):
-        raise WireError("an attribute is a number")
+        raise ValueError("an attribute is a number")
     name, number = "", None
     for key, _, value in fields(message):
         if key == 1:
@@ -273,7 +269,7 @@ def _attribute(message: int | bytes) -> tuple[str, Any]:
 
 def _text(value: int | bytes) -> str:
     if not isinstance(value, bytes):
-        raise WireError("a text is a number")
+        raise ValueError("a text is a number")
     return value.decode()
 
 
@@ -286,7 +282,7 @@ def _node(
         attribute = attributes.get(key)
         if attribute is None or (isinstance(attribute, int) and attribute >= 0):
             return None if attribute is None else int(attribute)
-        raise WireError(f"{key} of node {number} must be a whole number, found {shown(attribute)}")
+        raise ValueError(f"{key} of node {number} must be a whole number, found {shown(attribute)}")
 
     is_cpu = attributes.get("is_cpu_op")
     return TraceNode(
@@ -315,7 +311,7 @@ def _json_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
             )
         else:
             yield from map(_message_node, objects[1:])
-    except (WireError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: a node cannot be read: {error!r:.100}", _HINT) from None
 
 

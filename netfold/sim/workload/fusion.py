@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -252,11 +252,8 @@ class Bucket:
         return self.start + self.elements
 
 
-class Fused(NamedTuple):
-    """The buckets of a gradient, in gradient-ready order."""
-
-    buckets: tuple[Bucket, ...]
-    members: tuple[tuple[int, ...], ...]  # tensors of each bucket, as places in the list of all tensors
+Fused = tuple[tuple[Bucket, ...], tuple[tuple[int, ...], ...]]
+"""The buckets of a gradient, in gradient-ready order, and their tensors as places in the list of all."""
 
 
 def pieces_of(tensors: tuple[Tensor, ...], fusion: Fusion) -> tuple[Tensor, ...]:
@@ -305,7 +302,7 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
         buckets.append(Bucket(index, name, elements, layers[max(group)].ready_share, start, bucket_tensors))
         members.append(places)
         start += elements
-    return Fused(tuple(buckets), tuple(members))
+    return tuple(buckets), tuple(members)
 
 
 def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:

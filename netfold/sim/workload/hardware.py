@@ -35,7 +35,7 @@ KINDS = (MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD)
 """Kinds of kernels whose arithmetic is counted."""
 
 
-class Kernel(NamedTuple):
+class KernelCost(NamedTuple):
     """One operator of PyTorch that computes something; a GPU starts a kernel for it."""
 
     kind: str  # one of KINDS, or OTHER: no arithmetic is counted
@@ -47,7 +47,7 @@ class Stage(NamedTuple):
     """A part of the backward pass, up to the instant at which a tensor's gradient is ready."""
 
     tensor: str  # empty: what follows the last gradient
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelCost, ...]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class StepCost:
     backward_flops: int = 0
     forward_bytes: int = 0
     backward_bytes: int = 0
-    forward: tuple[Kernel, ...] = ()
+    forward: tuple[KernelCost, ...] = ()
     backward: tuple[Stage, ...] = ()
     """Stages in the order in which gradients are ready."""
     update_bytes: int = 0
@@ -523,7 +523,7 @@ class RooflineDevice(Device):
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
         return self.codec_memory.ps(read_bytes + written_bytes)
 
-    def kernel_ps(self, kernel: Kernel) -> int:
+    def kernel_ps(self, kernel: KernelCost) -> int:
         """Time of one kernel of the passes, its start included."""
         size_bytes = kernel.size_bytes // 2 if self.is_half else kernel.size_bytes
         time_ps = self.memory.ps(size_bytes)
@@ -545,7 +545,7 @@ class RooflineDevice(Device):
         # One kernel passes over weights, gradients and the optimizer's state, all in float32.
         return self.operator_ps + self.memory.ps(cost.update_bytes) if cost.update_bytes else 0
 
-    def _sum_ps(self, kernels: Sequence[Kernel]) -> int:
+    def _sum_ps(self, kernels: Sequence[KernelCost]) -> int:
         return sum(map(self.kernel_ps, kernels))
 
 

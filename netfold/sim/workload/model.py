@@ -69,13 +69,6 @@ class Rows(NamedTuple):
         return self.each * -(-batch // self.per) + self.more
 
 
-class Option(NamedTuple):
-    """A key of a model, as documents and lists show it."""
-
-    default: Any
-    meaning: str
-
-
 class Facts(Section):
     """What is known of a model with certain options without building it: what estimates and plans need.
 
@@ -88,7 +81,7 @@ class Facts(Section):
     metric: str  # what tests on held-out data measure
     data: tuple[Data, ...] = ()  # the first is the default
     densities: tuple[Density, ...] = ()  # known ones
-    options: Mapping[str, Option] = {}
+    options: Mapping[str, tuple[Any, str]] = {}  # default and meaning of each key
     sample_bytes: int = 0  # memory of a pass for each sample of a batch, as measured; 0: little
     table_bytes: int = 0  # memory of tables that its data need, beside the data set itself
     untestable: str = ""  # why nothing can be held out for tests, with a hint on a second line
@@ -206,7 +199,7 @@ class Model(Section, ABC):
 
         Raises
         ------
-        UserModelError
+        DataError
             The file cannot be used.
         """
         return self

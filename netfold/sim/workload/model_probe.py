@@ -19,7 +19,7 @@ from netfold.sim.workload.hardware import (
     CONVOLUTION_BACKWARD,
     MATMUL,
     OTHER,
-    Kernel,
+    KernelCost,
     Passes,
     Stage,
     StepCost,
@@ -124,9 +124,9 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0  # FLOPs
-        self._kernels: list[Kernel] = []
+        self._kernels: list[KernelCost] = []
 
-    def taken(self) -> tuple[Kernel, ...]:
+    def taken(self) -> tuple[KernelCost, ...]:
         """The kernels since the last call."""
         kernels = tuple(self._kernels)
         self._kernels = []
@@ -159,7 +159,7 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not flops and (name in _ALLOCATING or _is_view(func, inputs, returned)):
             return
         kind = _KINDS.get(name, MATMUL) if flops else OTHER
-        self._kernels.append(Kernel(kind, flops, _moved_bytes(name, inputs, returned)))
+        self._kernels.append(KernelCost(kind, flops, _moved_bytes(name, inputs, returned)))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -389,7 +389,7 @@ def _stored_bytes(gradient: Tensor) -> int:
     return values.numel() * values.element_size()
 
 
-def _rest(kernels: tuple[Kernel, ...]) -> tuple[Stage, ...]:
+def _rest(kernels: tuple[KernelCost, ...]) -> tuple[Stage, ...]:
     # What follows the last gradient.
     return (Stage("", kernels),) if kernels else ()
 

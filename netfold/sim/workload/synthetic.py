@@ -24,7 +24,6 @@ from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.layers import (
     SHAPE_PATTERN,
     Layer,
-    LayerProfile,
     elements_of,
     layers_of,
     read_profile,
@@ -379,9 +378,9 @@ class Synthetic(RandomValues, WorkloadOption):
         elements = self.elements or elements_of(tensors)
         return self.of(elements=elements, shapes=tensors, ready_shares=ready_shares, fusion=self.fusion)
 
-    def _layers(self, folder: Path) -> LayerProfile:
+    def _layers(self, folder: Path) -> tuple[tuple[Tensor, ...], tuple[float, ...]]:
         if self.profile is None:
-            return LayerProfile(read_tensors(self.tensors or ()), ())
+            return read_tensors(self.tensors or ()), ()
         try:
             return read_profile(read_text(folder / self.profile, PROFILE_BYTES_MAX), self.shrink)
         except UnreadableError as error:

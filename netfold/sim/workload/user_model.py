@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator
 
-from netfold.errors import UserModelError
+from netfold.errors import DataError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.model import Facts, Model, TaskSettings
@@ -169,7 +169,7 @@ class LocatedModel(UserModel):
         from netfold.sim.workload.user_task import UserTask
 
         if digest_of(Path(self.path), self.file) != self.sha256:
-            raise UserModelError(f"{self.file}: was changed after it had been checked", "run again")
+            raise DataError(f"{self.file}: was changed after it had been checked", "run again")
         return UserTask(self, settings)
 
 
@@ -184,7 +184,7 @@ def digest_of(path: Path, given: str) -> str:
 
     Raises
     ------
-    UserModelError
+    DataError
         It cannot be read.
     """
     try:
@@ -192,6 +192,4 @@ def digest_of(path: Path, given: str) -> str:
             return hashlib.sha256(file.read(_BYTES_MAX)).hexdigest()
     except (UnreadableError, OSError) as error:
         why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
-        raise UserModelError(
-            f"cannot read {given}: {why}", f"{_HOW}, relative to the scenario file"
-        ) from None
+        raise DataError(f"cannot read {given}: {why}", f"{_HOW}, relative to the scenario file") from None

@@ -34,6 +34,7 @@ from netfold.sim.checks.finding import (
     Ending,
     Finding,
     Findings,
+    Held,
     LeakCause,
     RecordedOperation,
     WrongWord,
@@ -63,8 +64,7 @@ FINE = Findings(
     union_nonzeros=0,
     loss=ErrorMetrics(),
     is_held_back=False,
-    workers_held_min=3,
-    workers_held_mean=3.0,
+    held=Held(3, 3.0),
 )
 WORD = WrongWord(0, 0, "values", 1, 5, 2, 3, place="slot 4")
 

@@ -21,6 +21,7 @@ from netfold.sim.engine.interface import (
     PointView,
     Sender,
     SlotState,
+    WaitingFlow,
 )
 from netfold.sim.network.stall import (
     CLEARED,
@@ -33,7 +34,6 @@ from netfold.sim.network.stall import (
     Opened,
     Snapshot,
     StalledSlot,
-    WaitingFlow,
     link_outcomes,
     listed,
     workers_listed,

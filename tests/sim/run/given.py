@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -242,11 +243,13 @@ def play(
     workload, line = workload or Steady(each[0], len(each)), Line(environment, each, is_serial)
     activities: dict[int, str] = {}
     job = RunningJob(
-        label="given",
+        plan=SimpleNamespace(  # type: ignore[arg-type]
+            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation
+        ),
+        index=variation.job,
         seed=1,
         environment=environment,
         workload=workload,  # type: ignore[arg-type]
-        codec=Charged(tuple(each)),
         collective=line,  # type: ignore[arg-type]
         device=device or each[0].device,
         hosts=HostTimes(environment, conditions or [Condition()] * len(each)),
@@ -254,8 +257,6 @@ def play(
         sent_bytes=lambda link: 0,
         reporter=ProgressReporter(),
         set_activity=lambda worker, what, until_ps: activities.update({worker: what}),
-        overlap=overlap,
-        variation=variation,
     )
     job.start(steps)
     environment.run()

@@ -26,7 +26,7 @@ from netfold.sim.workload.hardware import (
     MATMUL,
     OTHER,
     Jitter,
-    Kernel,
+    KernelCost,
     Link,
     RooflineDevice,
     Stage,
@@ -320,11 +320,11 @@ class Chain(Steady):
     @property
     def cost(self) -> StepCost:  # type: ignore[override]
         stages = tuple(
-            Stage(f"t{index}", (Kernel(MATMUL, flops, 0), Kernel(OTHER, 0, size)))
+            Stage(f"t{index}", (KernelCost(MATMUL, flops, 0), KernelCost(OTHER, 0, size)))
             for index, (flops, size) in enumerate(self.kernels)
         )
         return StepCost(
-            forward=(Kernel(OTHER, 0, self.given.forward),), backward=stages, update_bytes=self.update
+            forward=(KernelCost(OTHER, 0, self.given.forward),), backward=stages, update_bytes=self.update
         )
 
     @property

@@ -215,7 +215,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     right = text.replace("hosts: 0", "hosts: 8").encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(right)))
     scenario = load("-", ["topology.switch=own"])
-    assert (scenario.file, list(scenario.profiles)) == ("<stdin>", ["own"])
+    assert (scenario.file, list(scenario.switch_profiles)) == ("<stdin>", ["own"])
     assert scenario.source_text == right
 
 

@@ -15,7 +15,7 @@ from netfold.errors import NetfoldError
 from netfold.sim.studies import calibrate as kernels
 from netfold.sim.studies import calibrate as timing
 from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
-from netfold.sim.workload.hardware import KINDS, MATMUL, OTHER, Kernel, read_device
+from netfold.sim.workload.hardware import KINDS, MATMUL, OTHER, KernelCost, read_device
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only
 
@@ -55,11 +55,11 @@ def test_the_file_is_a_device(file: Path) -> None:
 def test_rates_are_those_of_a_processor(file: Path) -> None:
     """Wide limits: a core does 1 to 1000 operations a nanosecond, and moves 0.5 to 500 bytes."""
     device = read_device(file.read_text())
-    product, stream = Kernel(MATMUL, 2 * 10**8, 0), Kernel(OTHER, 0, 3 * 10**7)
+    product, stream = KernelCost(MATMUL, 2 * 10**8, 0), KernelCost(OTHER, 0, 3 * 10**7)
 
     assert 1 < product.flops * 1000 / device.kernel_ps(product) < 1000
     assert 0.5 < stream.size_bytes * 1000 / device.kernel_ps(stream) < 500
-    assert 100_000 < device.kernel_ps(Kernel(OTHER, 0, 0)) < 10**9  # a call: 0.1 µs to 1 ms
+    assert 100_000 < device.kernel_ps(KernelCost(OTHER, 0, 0)) < 10**9  # a call: 0.1 µs to 1 ms
 
 
 @nightly  # on a busy machine calibration is repeated
@@ -109,7 +109,7 @@ def test_the_least_time_of_calls_that_take_known_times(monkeypatch: pytest.Monke
 def test_rules_of_a_calibration() -> None:
     """Points that do not rise are left out, times are calls and memory, and time weighs a codec."""
     points = [(30, 5.0), (10, 2.0), (20, 1.5), (5, 0.0), (40, 6.0), (40, 7.0)]
-    both = [Kernel(OTHER, 0, 50), Kernel(MATMUL, 10**9, 100)]
+    both = [KernelCost(OTHER, 0, 50), KernelCost(MATMUL, 10**9, 100)]
 
     assert kernels.rising(points) == [(10, 2.0), (30, 5.0), (40, 6.0)]
     with pytest.raises(NetfoldError, match="cannot be measured now"):  # other work made the calls slow

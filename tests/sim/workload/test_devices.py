@@ -30,7 +30,7 @@ from netfold.sim.workload.hardware import (
     Curve,
     Device,
     Jitter,
-    Kernel,
+    KernelCost,
     Passes,
     PeakDevice,
     RooflineDevice,
@@ -97,7 +97,7 @@ def test_short_forms(folder: Path) -> None:
     assert device(folder, "device=none") == device(folder) == NoDevice()
     assert isinstance(calibrated, RooflineDevice)
     assert calibrated == device(folder, "device={kind: roofline, file: cpu.json}")
-    assert calibrated.kernel_ps(Kernel(MATMUL, 10, 100)) == 2000 + 5000 + 1000  # one after the other
+    assert calibrated.kernel_ps(KernelCost(MATMUL, 10, 100)) == 2000 + 5000 + 1000  # one after the other
     assert (calibrated.launch_ps, calibrated.work_ps(5, 5)) == (3000, 4000)
 
 
@@ -239,15 +239,15 @@ FAST = RooflineDevice(  # 2 operations and 1 byte a picosecond; convolutions hal
 @pytest.mark.parametrize(
     ("kernel", "time_ps"),
     [
-        (Kernel(OTHER, 0, 40), 100 + 40),
-        (Kernel(MATMUL, 80, 40), 100 + 40),  # as long as its bytes
-        (Kernel(MATMUL, 81, 40), 100 + 41),  # rounded up
-        (Kernel(CONVOLUTION, 81, 40), 100 + 81),
-        (Kernel(OTHER, 0, 0), 100),
+        (KernelCost(OTHER, 0, 40), 100 + 40),
+        (KernelCost(MATMUL, 80, 40), 100 + 40),  # as long as its bytes
+        (KernelCost(MATMUL, 81, 40), 100 + 41),  # rounded up
+        (KernelCost(CONVOLUTION, 81, 40), 100 + 81),
+        (KernelCost(OTHER, 0, 0), 100),
     ],
 )
 def test_a_kernel_takes_its_start_and_the_longer_of_arithmetic_and_memory(
-    kernel: Kernel, time_ps: int
+    kernel: KernelCost, time_ps: int
 ) -> None:
     assert FAST.kernel_ps(kernel) == time_ps
     assert charge_ps(FAST, Work(10, 20, 80, launches=2)) == 2 * 30 + 60  # codecs have rates of their own
@@ -256,12 +256,12 @@ def test_a_kernel_takes_its_start_and_the_longer_of_arithmetic_and_memory(
 
 def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
     cost = StepCost(
-        forward=(Kernel(OTHER, 0, 10), Kernel(MATMUL, 100, 0)),
+        forward=(KernelCost(OTHER, 0, 10), KernelCost(MATMUL, 100, 0)),
         backward=(
-            Stage("last", (Kernel(MATMUL, 200, 0), Kernel(OTHER, 0, 7))),
+            Stage("last", (KernelCost(MATMUL, 200, 0), KernelCost(OTHER, 0, 7))),
             Stage("bias", ()),
-            Stage("first", (Kernel(OTHER, 0, 50),)),
-            Stage("", (Kernel(OTHER, 0, 3),)),
+            Stage("first", (KernelCost(OTHER, 0, 50),)),
+            Stage("", (KernelCost(OTHER, 0, 3),)),
         ),
         update_bytes=24,
     )
@@ -276,7 +276,7 @@ def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
 
 def test_half_precision_moves_half_the_bytes_of_passes_and_whole_weights() -> None:
     single, half = (roofline_device(HARDWARE["a100"], one, 1, 1, 0) for one in ("tf32", "bf16"))
-    kernel = Kernel(OTHER, 0, 1555 * GIGA)
+    kernel = KernelCost(OTHER, 0, 1555 * GIGA)
 
     assert single.kernel_ps(kernel) == 2 * half.kernel_ps(kernel) == 10**12
     update = StepCost(update_bytes=1555 * GIGA)
@@ -292,13 +292,13 @@ def test_codecs_on_processors_reach_a_share_of_the_memory_rate() -> None:
 
 
 def test_shares_of_the_table_and_of_the_scenario() -> None:
-    device, product = partial(roofline_device, HARDWARE["a100"]), Kernel(MATMUL, 312 * 10**12, 0)
+    device, product = partial(roofline_device, HARDWARE["a100"]), KernelCost(MATMUL, 312 * 10**12, 0)
 
     assert device("bf16", launch_ps=0).kernel_ps(product) == pytest.approx(1e12 / 0.87)
     assert device("bf16", 0.5, launch_ps=0).kernel_ps(product) == 2 * 10**12
-    copied = Kernel(OTHER, 0, 1555 * GIGA)
+    copied = KernelCost(OTHER, 0, 1555 * GIGA)
     assert device("bf16", 0.5, 0.25, 0).kernel_ps(copied) == 2 * 4 * 10**12 // 4
-    assert device("fp32").kernel_ps(Kernel(OTHER, 0, 0)) == 5_000_000
+    assert device("fp32").kernel_ps(KernelCost(OTHER, 0, 0)) == 5_000_000
 
 
 points = st.lists(st.tuples(st.integers(1, 10**12), st.integers(0, 10**12)), min_size=1, max_size=6)
@@ -323,7 +323,7 @@ def test_a_codec_on_the_host_pays_copies_and_the_rates_of_the_host() -> None:
     )
 
     assert charge_ps(device, Work(1, 1)) == 7 + 2000
-    assert device.passes(StepCost(forward=(Kernel(OTHER, 0, 10),))).forward_ps == 110
+    assert device.passes(StepCost(forward=(KernelCost(OTHER, 0, 10),))).forward_ps == 110
     assert device.update_ps(StepCost(update_bytes=10)) == 110
     rate = Fraction(31_508_000_000 * 4, 5)
     assert device.copy_ps(10**9) == 10**7 + -(-(10**9) * 10**12 // round(rate))

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from netfold.sim.workload.data_readers import Digits, Ratings
-from netfold.sim.workload.hardware import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, OTHER, Kernel, StepCost
+from netfold.sim.workload.hardware import (
+    CONVOLUTION,
+    CONVOLUTION_BACKWARD,
+    MATMUL,
+    OTHER,
+    KernelCost,
+    StepCost,
+)
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
 from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
@@ -165,7 +172,7 @@ def test_a_tied_layer_is_ready_with_its_last_use() -> None:
 FLOAT = 4
 
 
-def counted(call: object) -> list[Kernel]:
+def counted(call: object) -> list[KernelCost]:
     with KernelCounter() as counter:
         call()  # type: ignore[operator]
     return list(counter.taken())
@@ -176,27 +183,33 @@ def cost_of(model: nn.Module, inputs: Tensor) -> StepCost:
 
 
 ONE, TABLE, CHOSEN, ROW = torch.ones(10), torch.ones(1000, 16), torch.arange(5), torch.ones(8).expand(100, 8)
-ROWS = [Kernel(OTHER, 0, 2 * 5 * 16 * FLOAT + 40)]
+ROWS = [KernelCost(OTHER, 0, 2 * 5 * 16 * FLOAT + 40)]
 
 
 @pytest.mark.parametrize(
     ("call", "kernels"),
     [
         # `ones` writes 24 floats; to reshape the transposed matrix takes a copy: 24 read and written
-        (lambda: torch.ones(6, 4).t().reshape(3, 8)[1:], [Kernel(OTHER, 0, 96), Kernel(OTHER, 0, 192)]),
+        (
+            lambda: torch.ones(6, 4).t().reshape(3, 8)[1:],
+            [KernelCost(OTHER, 0, 96), KernelCost(OTHER, 0, 192)],
+        ),
         (lambda: torch.empty(1000), []),
-        (lambda: torch.empty(10).fill_(2), [Kernel(OTHER, 0, 40)]),  # written, not read
-        (lambda: ONE.add_(ONE.clone()), [Kernel(OTHER, 0, 80), Kernel(OTHER, 0, 120)]),  # read and written
-        (lambda: ONE.copy_(torch.empty(10)), [Kernel(OTHER, 0, 80)]),
-        (lambda: ONE + ONE, [Kernel(OTHER, 0, 80)]),  # the same tensor twice
-        (lambda: ROW + 1, [Kernel(OTHER, 0, 32 + 3200)]),  # an expanded tensor has the bytes that hold it
+        (lambda: torch.empty(10).fill_(2), [KernelCost(OTHER, 0, 40)]),  # written, not read
+        (
+            lambda: ONE.add_(ONE.clone()),
+            [KernelCost(OTHER, 0, 80), KernelCost(OTHER, 0, 120)],
+        ),  # read and written
+        (lambda: ONE.copy_(torch.empty(10)), [KernelCost(OTHER, 0, 80)]),
+        (lambda: ONE + ONE, [KernelCost(OTHER, 0, 80)]),  # the same tensor twice
+        (lambda: ROW + 1, [KernelCost(OTHER, 0, 32 + 3200)]),  # an expanded tensor has the bytes that hold it
         (lambda: nn.functional.embedding(CHOSEN, TABLE), ROWS),  # of a table the rows that are taken
         (lambda: TABLE[CHOSEN], ROWS),
         (lambda: TABLE.index_select(0, CHOSEN), ROWS),
-        (lambda: TABLE[:3, :5] @ TABLE[:5, :7], [Kernel(MATMUL, 2 * 3 * 5 * 7, FLOAT * (15 + 35 + 21))]),
+        (lambda: TABLE[:3, :5] @ TABLE[:5, :7], [KernelCost(MATMUL, 2 * 3 * 5 * 7, FLOAT * (15 + 35 + 21))]),
     ],
 )
-def test_kernels_read_their_operands_and_write_their_results(call: object, kernels: list[Kernel]) -> None:
+def test_kernels_read_their_operands_and_write_their_results(call: object, kernels: list[KernelCost]) -> None:
     assert counted(call) == kernels
 
 

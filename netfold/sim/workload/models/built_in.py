@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.keys import keys
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.model import Data, Density, Facts, Model, Option, Parts, Rows, TaskSettings
+from netfold.sim.workload.model import Data, Density, Facts, Model, Parts, Rows, TaskSettings
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.weights import drawing
@@ -58,7 +58,7 @@ class BuiltIn(Model):
             data=self.data,
             densities=self.densities,
             options={
-                name: Option(defaults[name], field.description or "")
+                name: (defaults[name], field.description or "")
                 for name, field in keys(type(self)).items()
                 if name != "kind"
             },
