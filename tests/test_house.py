@@ -358,7 +358,6 @@ ALIKE = {
     "RandomValues SyntheticKeys",
     # options of models that happen to be called the same
     "BertQa Gpt",
-    "LstmBillion LstmModel",
     # records of results
     "CodecRecord RoundRecord",
     "Cell RoundRecord",

@@ -402,13 +402,11 @@ class ByKind:
 
     def sections(self, source: Any) -> Mapping[str, Callable[[], type[AnySection]]]:
         """What makes the section of each kind; `source` is the marked type."""
-        return {
-            kind: partial(_itself, section) for section in members_of(source) for kind in kinds_of(section)
-        }
+        return by_kind(members_of(source))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda value: _of_kind(value, self.sections(source)),
+            lambda value: of_kind(value, self.sections(source)),
             metadata={"marked": source},
             serialization=core_schema.plain_serializer_function_ser_schema(written),
         )
@@ -423,11 +421,16 @@ class ByKind:
         )
 
 
+def by_kind(sections: Iterable[type[AnySection]]) -> dict[str, Callable[[], type[AnySection]]]:
+    # What makes each: itself.
+    return {kind: partial(_itself, section) for section in sections for kind in kinds_of(section)}
+
+
 def _itself(section: type[AnySection]) -> type[AnySection]:
     return section
 
 
-def _of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]]]) -> object:
+def of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]]]) -> object:
     """The section that a mapping describes; an error becomes the cause of the field's."""
     if isinstance(value, AnySection):  # a default
         return value

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from netfold.homomorphic.message import Tensor
 from netfold.kinds import family
-from netfold.sim.keys import Section
+from netfold.sim.keys import Option, Section, written
 from netfold.sim.workload.layers import elements_of
 
 if TYPE_CHECKING:
@@ -126,13 +126,13 @@ class Task(Protocol):
 
 
 @family("models")
-class Model(Section, ABC):
-    """A model that can be trained: a frozen section whose fields are its options, `kind` first.
+class Model(Option, ABC):
+    """A model that can be trained: a frozen dataclass whose fields are its options.
 
     What it says, it says without PyTorch, which is imported when `module` or `task` is called.
     """
 
-    kind: str
+    kind: ClassVar[str]
 
     @property
     @abstractmethod
@@ -187,8 +187,8 @@ class Model(Section, ABC):
     @property
     def written(self) -> str | dict[str, Any]:
         """The model as a scenario writes it: its kind, with the options that differ from their defaults."""
-        options = self.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
-        return {"kind": self.kind, **options} if options else self.kind
+        options = written(self, exclude_defaults=True)
+        return options if len(options) > 1 else self.kind
 
     def files(self, folder: Path) -> set[str]:
         """The user's files that it is made of, relative to the folder of the scenario."""

@@ -216,11 +216,18 @@ def kind_of(value: Any) -> str:
 class UserFile(Protocol):
     """A user's file that has been found, and the function in it."""
 
-    make: str
-    """File and function, as the scenario gives them."""
-    path: str
-    """Of the file, absolute."""
-    sha256: str
+    @property
+    def make(self) -> str:
+        # File and function, as the scenario gives them.
+        ...
+
+    @property
+    def path(self) -> str:
+        # Of the file, absolute.
+        ...
+
+    @property
+    def sha256(self) -> str: ...
 
     @property
     def file(self) -> str:

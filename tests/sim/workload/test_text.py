@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -480,7 +481,7 @@ def test_what_is_held_of_a_gradient() -> None:
 
 
 @pytest.mark.usefixtures("short_text")
-@pytest.mark.parametrize("model", [SAMPLED, BERT.model_copy(update={"dropout": 0.3})])
+@pytest.mark.parametrize("model", [SAMPLED, replace(BERT, dropout=0.3)])
 def test_the_same_seed_trains_the_same_bits(model: Model) -> None:
     """With dropout, samples and questions; the global generator is as before."""
     state = torch.get_rng_state()

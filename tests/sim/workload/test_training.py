@@ -144,7 +144,7 @@ def test_language_models_do_better_than_frequencies(
 @nightly
 def test_answers_to_the_same_questions_are_learned() -> None:
     sizes = {"vocabulary": 1200, "sequence": 32, "positions": 32, "layers": 2, "heads": 2}
-    model = BertQa.model_validate({**sizes, "width": 32, "inner": 64, "dropout": 0.0})
+    model = BertQa(**sizes, width=32, inner=64, dropout=0.0)
     workload = Training(model, batch=8, learning_rate=0.003, optimizer=ADAM.optimizer).workload(1, 1)
     losses = []
     for _ in range(60):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from netfold.homomorphic.message import Tensor as Described
-from netfold.sim.keys import keys
+from netfold.sim.keys import keys, written
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.model import Data, Density, Facts, Model, Parts, Rows, TaskSettings
 from netfold.sim.workload.model_probe import probe
@@ -49,7 +49,7 @@ class BuiltIn(Model):
 
     def known(self) -> Facts:
         """The facts, found anew."""
-        defaults = type(self)(kind=self.kind).model_dump(mode="json")
+        defaults = written(type(self)())
         return Facts(
             title=self.title,
             meaning=(type(self).__doc__ or "").strip(),

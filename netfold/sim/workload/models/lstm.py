@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,10 +25,11 @@ _PLAYS = "38 plays by Shakespeare"
 _BOTH = f"{_PLAYS} and the King James Bible"
 
 
+@dataclass(frozen=True)
 class LstmModel(BuiltIn):
     """An LSTM that predicts the next word of a text, with a softmax over its vocabulary."""
 
-    kind: Literal["lstm"] = "lstm"
+    kind: ClassVar[str] = "lstm"
     vocabulary: Vocabulary = 10_000
     """Words with weights of their own: the most frequent ones; one stands for all others."""
     embedding: Count = 256
@@ -72,10 +73,11 @@ class LstmModel(BuiltIn):
         return (no_tokens(1, self.bptt),)
 
 
+@dataclass(frozen=True)
 class LstmBillion(BuiltIn):
     """An LSTM of the shape for the One Billion Word benchmark, with a sampled softmax."""
 
-    kind: Literal["lstm_1b"] = "lstm_1b"
+    kind: ClassVar[str] = "lstm_1b"
     vocabulary: Vocabulary = 793_471
     """Words with weights of their own."""
     embedding: Count = 256
@@ -99,14 +101,12 @@ class LstmBillion(BuiltIn):
     metric: ClassVar[str] = "perplexity"
     densities: ClassVar[tuple[Density, ...]] = (Density(16, 0.0506, 0.0737), Density(128, 0.0511, 0.0754))
 
-    @model_validator(mode="after")
-    def _samples_are_found(self) -> LstmBillion:
+    def __post_init__(self) -> None:
         if 2 * self.samples > self.vocabulary:
             raise ValueError(
                 f"samples is {self.samples:,}, more than half of the vocabulary of {self.vocabulary:,}\n"
                 f"use {self.vocabulary // 2:,} at most, or model lstm, whose softmax is over all words"
             )
-        return self
 
     @property
     def rows(self) -> Mapping[str, Rows]:
