@@ -333,8 +333,8 @@ class Fabric:
         now_ps = int(self._environment.now)
         self.engine.advance(now_ps)
         self.engine.open_stream(job, worker, segments, scaled)
-        previous = self._opened.get((job, worker), Opened(0, 0))
-        self._opened[job, worker] = Opened(previous.streams_count + 1, now_ps)
+        streams_count, _ = self._opened.get((job, worker), (0, 0))
+        self._opened[job, worker] = streams_count + 1, now_ps
         return self._expect("stream", job, worker)
 
     def flow(self, flow: Flow) -> simpy.Event:
@@ -504,7 +504,7 @@ class Fabric:
 
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine
-        opened_ps = max((opened.last_ps for opened in self._opened.values()), default=0)
+        opened_ps = max((last_ps for _, last_ps in self._opened.values()), default=0)
         counters, down, corrupting = engine.link_counters(), engine.down_links(), self._corrupting()
         snapshot = Snapshot(
             network=engine.network,

@@ -521,11 +521,8 @@ class NodeEvent(NamedTuple):
     what: str  # CRASHED or CLEARED
 
 
-class Opened(NamedTuple):
-    """A worker's aggregation streams."""
-
-    streams_count: int
-    last_ps: int
+Opened = tuple[int, int]
+"""How many aggregation streams a worker has opened, and when the last one."""
 
 
 @dataclass(frozen=True)

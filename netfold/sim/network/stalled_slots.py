@@ -201,7 +201,7 @@ class _JobDiagnosis:
             if has_crashed(snapshot, self.job.hosts[worker]):
                 return self._why(ROOT, unit, ("worker", worker))[1]
         links = [link for worker in (*waiting, *others) for link in self._round_trip(worker)]
-        since_ps = min(snapshot.opened[self.number, worker].last_ps for worker in waiting)
+        since_ps = min(snapshot.opened[self.number, worker][1] for worker in waiting)
         switches = {point.switch for point in self._points}
         cleared = next(
             (
@@ -251,7 +251,7 @@ class _JobDiagnosis:
         missing: Sequence[Child],
         cause: Cause,
     ) -> StalledSlot:
-        opened = [self.snapshot.opened[self.number, worker].last_ps for worker in waiting]
+        opened = [self.snapshot.opened[self.number, worker][1] for worker in waiting]
         return StalledSlot(
             job=self.snapshot.names[self.owner],
             switch=self._switch(point),
@@ -327,7 +327,7 @@ class _JobDiagnosis:
 
     def _opened(self, worker: int) -> int:
         opened = self.snapshot.opened.get((self.number, worker))
-        return opened.streams_count if opened else 0
+        return opened[0] if opened else 0
 
     def _why_result_lost(self, worker: int, switch: int) -> Cause:
         cleared = self._cleared(switch)

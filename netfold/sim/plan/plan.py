@@ -61,14 +61,6 @@ class Admission:
 
 
 @dataclass(frozen=True)
-class SwitchPasses:
-    """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
-
-    packet: int = 1
-    result: int = 0
-
-
-@dataclass(frozen=True)
 class CollectivePlan:
     """How the words of a job are aggregated; a collective may subclass it for more."""
 
@@ -79,7 +71,8 @@ class CollectivePlan:
     """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
-    passes: SwitchPasses = SwitchPasses()
+    passes: tuple[int, int] = (1, 0)
+    """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
     tables_bytes: int = 0
     """Memory that a run takes whatever the elements."""
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from netfold.sim.plan.plan import SwitchPasses
 
 NO_BUCKET = -1
 """The bucket of phases that belong to none: passes, updates."""
@@ -224,16 +220,16 @@ class Records:
 # What the counters of a job's switches come to: trips through pipelines, and results.
 
 
-def passes_count(passes: SwitchPasses, points: Sequence[Mapping[str, int]]) -> int:
+def passes_count(passes: tuple[int, int], points: Sequence[Mapping[str, int]]) -> int:
     # A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass;
     # one that is answered takes the way of one that completes a slot. With n workers and nothing lost that
     # makes n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of
     # p4lang/p4app-switchML).
-    total = 0
+    total, (of_packet, of_result) = 0, passes
     for point in points:
         dropped = point["discarded"] + point["duplicates_dropped"]
-        total += dropped + (point["packets"] - dropped) * passes.packet
-        total += (point["results"] + point.get("partials", 0) + point["answers"]) * passes.result
+        total += dropped + (point["packets"] - dropped) * of_packet
+        total += (point["results"] + point.get("partials", 0) + point["answers"]) * of_result
     return total
 
 

@@ -22,12 +22,11 @@ from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE
-from netfold.sim.workload.chakra import ChakraTrace
 from netfold.sim.workload.gradient_files import GradientFile
 from netfold.sim.workload.recording import Trace
 from netfold.sim.workload.synthetic import Synthetic
 from netfold.sim.workload.workload import GradientSource
-from netfold.sim.workload.workload_keys import Training
+from netfold.sim.workload.workload_keys import ChakraTrace, Training
 from netfold.units import TIME
 
 # Files that a scenario names, read once before a run: their digests, and copies that make it repeatable.

@@ -14,7 +14,6 @@ import simpy
 
 from netfold.errors import RunError
 from netfold.sim.checks.bottleneck import BottleneckCause, bounds
-from netfold.sim.checks.bottleneck import JobRecords as BoundsRecords
 from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
 from netfold.sim.checks.checks import Journal, check_job, check_network
 from netfold.sim.checks.finding import Ending, leak_causes
@@ -384,7 +383,7 @@ def _bounds(
         samples,
         index,
     )
-    return tuple(bounds(BoundsRecords(journal.steps, journal.rounds, journal.phases), names))
+    return tuple(bounds(Records(journal.steps, journal.rounds, phases=journal.phases), names))
 
 
 def _kinds(network: Network) -> list[BottleneckCause]:

@@ -298,11 +298,11 @@ def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
     """Make the changes that patterns select."""
     known = {**PROFILES, **scenario.switch_profiles}
     section = variant.topology
-    for index, change in enumerate(section.profile_changes()):
-        if change.profile not in known:
-            message = f"there is no switch profile {change.profile!r}"
+    for index, (_, profile) in enumerate(section.profile_changes()):
+        if profile not in known:
+            message = f"there is no switch profile {profile!r}"
             at = f"topology.switch_profiles.{index}.profile"
-            raise scenario.error(at, message, names_hint(change.profile, known), variant.name)
+            raise scenario.error(at, message, names_hint(profile, known), variant.name)
     try:
         key = "links"
         change_links(graph, section.link_changes())

@@ -40,9 +40,10 @@ from netfold.sim.workload.gradient_files import (
 )
 from netfold.sim.workload.layers import FLOAT_BYTES, Shape, elements_of, given_tensors, layers_of
 from netfold.sim.workload.model import Density, Model, TaskSettings
-from netfold.sim.workload.models.registry import AnyModel, facts_of, known_densities, model_kinds
+from netfold.sim.workload.models.registry import facts_of, known_densities, model_kinds
 from netfold.sim.workload.recording import trace_spec
 from netfold.sim.workload.synthetic import Synthetic, SyntheticSpec
+from netfold.sim.workload.workload_keys import Training
 
 # Codecs from command-line arguments: `packed`, or with options, `lossless:load=0.7`.
 
@@ -438,12 +439,6 @@ _BATCH = 16
 _MODELS_EXAMPLE = "use MODEL:OPTION=VALUE,OPTION=VALUE, for example ncf:expand=[147,16]"
 
 
-class _ModelHolder(Section):
-    """The section that a scenario file would have for a model."""
-
-    model: AnyModel
-
-
 class DensityRow(NamedTuple):
     """Densities of a model that were measured, beside the known ones."""
 
@@ -473,7 +468,7 @@ def read_model(text: str) -> Model:
         hint = "give it to a scenario, workload: {kind: training, model: ./mine.py:make}"
         raise ScenarioError(text, 0, "", "only models of netfold's own are known here", hint)
     tree = Node({"model": read_kind(text, _model_options, _MODELS_EXAMPLE)}, text, 0, "")
-    return validated(_ModelHolder, tree).model
+    return validated(Training, tree).model
 
 
 def _model_options(kind: str) -> list[str] | None:

@@ -16,18 +16,15 @@ import json
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Any, NamedTuple
 
 from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, read_bytes
-from netfold.sim.workload.fusion import AnyFusion
+from netfold.sim.workload.fusion import Fusion
 from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, placed
-from netfold.sim.workload.recording import AsRecorded, PassTimes, RecordedTimes, Recording
+from netfold.sim.workload.recording import AsRecorded, PassTimes, RecordedTimes
 from netfold.sim.workload.synthetic import RandomValues, SyntheticSpec
 
 # Protobuf's wire format, as far as execution traces need it (protobuf.dev/programming-guides/encoding).
@@ -493,59 +490,49 @@ _PS_PER_US = 10**6
 _SHOWN = 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChakraTrace(RandomValues, Recording):
-    """Compute times and all-reduces of a Chakra execution trace (MLCommons), with random gradients."""
+def chakra_spec(
+    path: Path,
+    given: str,
+    values: RandomValues,
+    *,
+    group: str | None = None,
+    element_bytes: int = 4,
+    fusion: Fusion | None = None,
+    with_times: bool = True,
+) -> SyntheticSpec:
+    """Sizes and times of a trace, with the density and the values of `values`.
 
-    kind: ClassVar[str] = "chakra"
-    path: str
-    """The trace of one rank, relative to the scenario file: .et, .et.gz, or .json as chakra_jsonizer or the
-    feeder writes it. All workers compute as this rank does."""
-    times: Literal["recorded", "device"] = "recorded"
-    """recorded: computations take their durations in the trace, whatever the device; device: the device's
-    times; gradients are ready after the trace's shares of backward."""
-    element_bytes: Annotated[Literal[1, 2, 4, 8], Field(alias="element_bytes")] = 4
-    """Bytes of an element of the traced all-reduces; the gradients here are float32."""
-    group: str | None = None
-    """Only all-reduces of this process group (pg_name); needed where the trace has those of several."""
-    fusion: AnyFusion | None = None
-    """Which all-reduces are sent together, as one bucket; by default each is a bucket."""
-
-    def resolved(self, folder: Path, workers: int, seed: int) -> SyntheticSpec:
-        """Sizes and times of the trace, with the density and the values of these keys.
-
-        Raises
-        ------
-        DataError
-            The file is no execution trace, its steps sum different gradients, or none.
-        """
-        nodes = read_nodes(folder / self.path)
-        chosen = _of_group(self.path, nodes, self.group)
-        try:
-            steps = steps_of(chosen)
-        except ValueError as error:
-            raise DataError(f"{self.path}: {error}", "the trace is damaged: convert it again") from None
-        held_steps = [step for step in steps if step.reductions]
-        if not held_steps:
-            raise DataError(
-                f"{self.path}: has no all-reduce, so there are no gradients to sum",
-                "use the trace of a data-parallel training: nodes COMM_COLL_NODE with comm_type 0 and "
-                "comm_size",
-            )
-        _require_alike(self.path, held_steps)
-        tensors = _tensors(self.path, held_steps[0], self.element_bytes)
-        names = tuple(tensor.name for tensor in tensors)
-        times = RecordedTimes(names, tuple((_pass_times(step),) for step in held_steps))
-        return self.of(
-            elements=sum(tensor.elements for tensor in tensors),
-            shapes=tensors,
-            ready_shares=times.ready_shares(),
-            fusion=self.fusion or AsRecorded(tuple((index,) for index in range(len(tensors)))),
-            times=times if self.times == "recorded" else None,
-            given=self.path,
-            held_steps=len(held_steps),
-            notes=_notes(self.path, chosen, steps[-1], times),
+    Raises
+    ------
+    DataError
+        The file is no execution trace, its steps sum different gradients, or nothing in it sums gradients.
+    """
+    nodes = read_nodes(path)
+    chosen = _of_group(given, nodes, group)
+    try:
+        steps = steps_of(chosen)
+    except ValueError as error:
+        raise DataError(f"{given}: {error}", "the trace is damaged: convert it again") from None
+    held_steps = [step for step in steps if step.reductions]
+    if not held_steps:
+        raise DataError(
+            f"{given}: has no all-reduce, so there are no gradients to sum",
+            "use the trace of a data-parallel training: nodes COMM_COLL_NODE with comm_type 0 and comm_size",
         )
+    _require_alike(given, held_steps)
+    tensors = _tensors(given, held_steps[0], element_bytes)
+    names = tuple(tensor.name for tensor in tensors)
+    times = RecordedTimes(names, tuple((_pass_times(step),) for step in held_steps))
+    return values.of(
+        elements=sum(tensor.elements for tensor in tensors),
+        shapes=tensors,
+        ready_shares=times.ready_shares(),
+        fusion=fusion or AsRecorded(tuple((index,) for index in range(len(tensors)))),
+        times=times if with_times else None,
+        given=given,
+        held_steps=len(held_steps),
+        notes=_notes(given, chosen, steps[-1], times),
+    )
 
 
 def _of_group(given: str, nodes: Sequence[TraceNode], group: str | None) -> list[TraceNode]:

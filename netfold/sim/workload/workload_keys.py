@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -16,15 +16,14 @@ from netfold.errors import OptionError
 from netfold.homomorphic.message import Tensor
 from netfold.kinds import register
 from netfold.sim.keys import ByKind, Count, OneOf, Option, Pair
-from netfold.sim.workload.chakra import ChakraTrace
 from netfold.sim.workload.fusion import DDP_BYTES, AnyFusion, BySize
 from netfold.sim.workload.gradient_files import GradientFile
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import AnyModel, data_names, facts_of, model_kinds, read_model
 from netfold.sim.workload.recipe import Recipe, metric_named
-from netfold.sim.workload.recording import Trace
-from netfold.sim.workload.synthetic import Synthetic
+from netfold.sim.workload.recording import Recording, Trace
+from netfold.sim.workload.synthetic import RandomValues, Synthetic, SyntheticSpec
 from netfold.sim.workload.workload import GradientSource, Workload, WorkloadOption
 from netfold.units import FRACTION_PATTERN, parse_fraction
 
@@ -192,6 +191,42 @@ class Training(Recipe, WorkloadOption):
         test_every = self.evaluate.every if self.evaluate else None
         settings = workers, self.learning_rate, self.fusion, seed, test_every, self
         return TrainingWorkload(task, *settings, is_ours=not self.model.code)
+
+
+# Recordings of other tools: `chakra.py` reads the file.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChakraTrace(RandomValues, Recording):
+    """Compute times and all-reduces of a Chakra execution trace (MLCommons), with random gradients."""
+
+    kind: ClassVar[str] = "chakra"
+    path: str
+    """The trace of one rank, relative to the scenario file: .et, .et.gz, or .json as chakra_jsonizer or the
+    feeder writes it. All workers compute as this rank does."""
+    times: Literal["recorded", "device"] = "recorded"
+    """recorded: computations take their durations in the trace, whatever the device; device: the device's
+    times; gradients are ready after the trace's shares of backward."""
+    element_bytes: Annotated[Literal[1, 2, 4, 8], Field(alias="element_bytes")] = 4
+    """Bytes of an element of the traced all-reduces; the gradients here are float32."""
+    group: str | None = None
+    """Only all-reduces of this process group (pg_name); needed where the trace has those of several."""
+    fusion: AnyFusion | None = None
+    """Which all-reduces are sent together, as one bucket; by default each is a bucket."""
+
+    def resolved(self, folder: Path, workers: int, seed: int) -> SyntheticSpec:
+        # Late: few scenarios have a trace.
+        from netfold.sim.workload.chakra import chakra_spec
+
+        return chakra_spec(
+            folder / self.path,
+            self.path,
+            self,
+            group=self.group,
+            element_bytes=self.element_bytes,
+            fusion=self.fusion,
+            with_times=self.times == "recorded",
+        )
 
 
 for _option in (Training, Synthetic, GradientFile, Trace, ChakraTrace):

@@ -426,7 +426,7 @@ def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     original = InNetwork.leaks
 
     def leaks(self: InNetwork) -> list[str]:
-        world, number = self._fabric.engine.world, self._trees[0].job
+        world, number = self._fabric.engine.world, self._trees[0][0]
         if world.jobs[number].server >= 0:
             world.entries.rows["identity"][0] = (number + 1) << 51
         else:

@@ -501,7 +501,8 @@ def test_samples_are_different_words_by_draws_until_the_last_is_found(
 ) -> None:
     """Another sampler, one draw after the other from the same numbers, finds the same words."""
     count = data.draw(st.integers(1, max(1, vocabulary // 2)))
-    sampled, generator = log_uniform(count, vocabulary, keyed(1, "test", count)), keyed(1, "test", count)
+    sampled, drawn = log_uniform(count, vocabulary, keyed(1, "test", count))
+    generator = keyed(1, "test", count)
     words: list[int] = []
     draws = 0
     while len(words) < count:
@@ -510,8 +511,8 @@ def test_samples_are_different_words_by_draws_until_the_last_is_found(
             draws += len(words) < count
             words += [word] if word not in words and len(words) < count else []
 
-    assert (sampled.words.tolist(), sampled.draws) == (words, draws)
-    assert 0 <= sampled.words.min() <= sampled.words.max() < vocabulary
+    assert (sampled.tolist(), drawn) == (words, draws)
+    assert 0 <= sampled.min() <= sampled.max() < vocabulary
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 1000, 793_471])

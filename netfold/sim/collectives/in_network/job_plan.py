@@ -33,7 +33,7 @@ from netfold.sim.plan.idle_network import (
     slots_needed,
     wire_bound,
 )
-from netfold.sim.plan.plan import HostAllocation, SwitchPasses, custom_header_bytes, frame_of, with_members
+from netfold.sim.plan.plan import HostAllocation, custom_header_bytes, frame_of, with_members
 from netfold.sim.workload.hardware import Device, memory_bps
 from netfold.switch.fit import Fit
 from netfold.switch.program import Demand, names_of
@@ -257,7 +257,7 @@ class PlacedJob:
 
     jobs: tuple[Job, ...]  # one per tree
     codec: Codec
-    passes: SwitchPasses
+    passes: tuple[int, int]
     """Passes at the root."""
     warnings: tuple[str, ...] = ()
 
@@ -380,7 +380,7 @@ class InNetworkResolver:
         jobs = with_timeouts(self.section, self.job.location, self.switches.network, jobs)
         self._check_multicast(jobs)
         codec = fitted(self.job.codec, window_carrier(self.switches.network, jobs, self.job.device))
-        return PlacedJob(jobs, codec, SwitchPasses(fit.packet_passes, fit.read_passes))
+        return PlacedJob(jobs, codec, (fit.packet_passes, fit.read_passes))
 
     def _reserved(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
         """The trees of the job with their slots and loopback links, and the fit at the first root."""

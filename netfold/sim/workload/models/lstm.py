@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -236,13 +236,6 @@ def _table(rows: int, columns: int) -> nn.Embedding:
 _TESTED_TOKENS = 1024  # the softmax of a test is over the whole vocabulary
 
 
-class Sampled(NamedTuple):
-    """Different words, and in how many draws they were found."""
-
-    words: NDArray[np.int64]  # (count,), in the order in which they were drawn
-    draws: int
-
-
 class SampledTokens(NextTokens):
     """The next word, with a softmax over sampled words, which all words of a batch share.
 
@@ -256,9 +249,9 @@ class SampledTokens(NextTokens):
     def batch(self, shard: NDArray[np.int64], draw: Draw) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs of `SampledLstm`, and the column of the right class: 0 for each word."""
         (words,), successors = super().batch(shard, draw)
-        sampled = log_uniform(self._samples, self._vocabulary, draw.keyed("sampled words"))
-        classes = np.concatenate((successors.flatten().numpy(), sampled.words))
-        counts = expected_counts(classes, self._vocabulary, sampled.draws)
+        sampled_words, draws = log_uniform(self._samples, self._vocabulary, draw.keyed("sampled words"))
+        classes = np.concatenate((successors.flatten().numpy(), sampled_words))
+        counts = expected_counts(classes, self._vocabulary, draws)
         inputs = words, torch.from_numpy(classes), torch.from_numpy(logs(counts).astype(np.float32))
         return inputs, torch.zeros(successors.numel(), dtype=torch.int64)
 
@@ -268,8 +261,10 @@ class SampledTokens(NextTokens):
         return module.losses(tokens, targets.flatten())
 
 
-def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> Sampled:
-    """Draw words until `count` different ones are found; word k has the probability of `probabilities`.
+def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> tuple[NDArray[np.int64], int]:
+    """Draw words until `count` different ones are found, and count the draws.
+
+    Word k has the probability of `probabilities`, and words are in the order in which they were drawn.
 
     It is the distribution of words by rank (Zipf), and TensorFlow's log_uniform_candidate_sampler. `count` is
     at most the vocabulary.
@@ -280,7 +275,7 @@ def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> 
         drawn = np.concatenate((drawn, np.clip(more, 0, vocabulary - 1)))  # exp may round up
         first = np.sort(np.unique(drawn, return_index=True)[1])
         if len(first) >= count:
-            return Sampled(drawn[first[:count]], int(first[count - 1]) + 1)
+            return drawn[first[:count]], int(first[count - 1]) + 1
 
 
 def probabilities(words: NDArray[np.int64], vocabulary: int) -> NDArray[np.float64]:
