@@ -33,9 +33,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from netfold import testing
-    from netfold.api import topology
-    from netfold.api.runs import Run, calibrate, compare, load, run, validate
+    from netfold import testing, topology
+    from netfold.api import Run, calibrate, compare, load, run, validate
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.kinds import register
@@ -80,24 +79,24 @@ _LOCATIONS = {
     "InvariantError": "netfold.errors:InvariantError",
     "MatrixResult": "netfold.sim.studies.matrix:MatrixResult",
     "NetfoldError": "netfold.errors:NetfoldError",
-    "Run": "netfold.api.runs:Run",
+    "Run": "netfold.api:Run",
     "RunError": "netfold.errors:RunError",
     "ScenarioError": "netfold.errors:ScenarioError",
     "SweepResult": "netfold.sim.studies.sweep_output:SweepResult",
-    "calibrate": "netfold.api.runs:calibrate",
+    "calibrate": "netfold.api:calibrate",
     "capture": "netfold.sim.capture.capture:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
-    "compare": "netfold.api.runs:compare",
+    "compare": "netfold.api:compare",
     "fold": "netfold.sim.studies.codec_study:fold",
-    "load": "netfold.api.runs:load",
+    "load": "netfold.api:load",
     "matrix": "netfold.sim.studies.matrix:matrix",
     "register": "netfold.kinds:register",
-    "run": "netfold.api.runs:run",
+    "run": "netfold.api:run",
     "study": "netfold.sim.studies.codec_study:study",
     "sweep": "netfold.sim.studies.sweep:sweep",
     "testing": "netfold.testing",
-    "topology": "netfold.api.topology",
-    "validate": "netfold.api.runs:validate",
+    "topology": "netfold.topology",
+    "validate": "netfold.api:validate",
 }
 _RENAMED = {
     "Matrixed": "netfold.MatrixResult",

@@ -184,21 +184,21 @@ NAMES_SHOWN = 8
 """Names that a hint shows of lists that may have hundreds."""
 
 
-def closest(found: str, known: Iterable[str]) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
     """The known name most similar to the one found, "" if none is similar."""
-    return next(iter(get_close_matches(found, list(known), n=1)), "")
+    return next(iter(get_close_matches(name, list(known), n=1)), "")
 
 
-def did_you_mean(found: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question with a space at its end, "" if no known name is similar."""
-    meant = closest(found, known)
+    meant = closest(name, known)
     return f"did you mean {meant!r}? " if meant else ""
 
 
-def names_hint(found: str, known: Iterable[str], what: str = "known", most: int | None = None) -> str:
+def names_hint(name: str, known: Iterable[str], what: str = "known", most: int | None = None) -> str:
     """A suggestion and the known names (at most `most`): "did you mean 'a'? known: a, b"."""
     names = list(known)
-    return f"{did_you_mean(found, names)}{what}: {', '.join(names[:most])}"
+    return f"{did_you_mean(name, names)}{what}: {', '.join(names[:most])}"
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends

@@ -62,26 +62,26 @@ def register(option: T) -> T:
     ValueError
         Another one has this kind. A class that is defined again, as in a notebook, takes its own place.
     """
-    made: type[Any] = option if isinstance(option, type) else type(option)
-    base = next((base for base in made.__mro__ if base in _families), None)
+    cls: type[Any] = option if isinstance(option, type) else type(option)
+    base = next((base for base in cls.__mro__ if base in _families), None)
     if base is None:
         known = ", ".join(sorted(base.__name__ for base in _families))
-        raise TypeError(f"{made.__name__} is no option of a scenario: derive it from one of {known}")
+        raise TypeError(f"{cls.__name__} is no option of a scenario: derive it from one of {known}")
     kind = getattr(option, "kind", None) or getattr(option, "name", None)
-    if kind is None and option is made and "kind" in getattr(made, "model_fields", {}):  # of pydantic
-        kind = made.model_fields["kind"].default
+    if kind is None and option is cls and "kind" in getattr(cls, "model_fields", {}):  # of pydantic
+        kind = cls.model_fields["kind"].default
     if not isinstance(kind, str):
-        raise TypeError(f'{made.__name__} has no kind: give it kind: ClassVar[str] = "its-name"')
-    module = made.__module__ if option is made else str(sys._getframe(1).f_globals.get("__name__"))
+        raise TypeError(f'{cls.__name__} has no kind: give it kind: ClassVar[str] = "its-name"')
+    module = cls.__module__ if option is cls else str(sys._getframe(1).f_globals.get("__name__"))
     if hasattr(option, "check_registered"):
         option.check_registered()
     members = _families[base]
     if module.partition(".")[0] != members.home.partition(".")[0]:
         _import_home(base)
-    origin = f"{module}.{made.__qualname__}" if option is made else f"{made.__name__} {kind!r} of {module}"
+    origin = f"{module}.{cls.__qualname__}" if option is cls else f"{cls.__name__} {kind!r} of {module}"
     if kind in members.members and members.members[kind] is not option:
         other = members.origins[kind]
-        if origin != other or (option is not made and module != "__main__"):
+        if origin != other or (option is not cls and module != "__main__"):
             raise ValueError(
                 f"two of netfold.{members.noun} have the kind {kind!r}: {other} and {origin}; "
                 "give one of them another kind"
@@ -120,7 +120,7 @@ def _import_home(base: type[Any]) -> None:
 
 @cache
 def _entry_points() -> EntryPoints:
-    """Those of all installed packages; reading them takes some milliseconds."""
+    # Of all installed packages; reading them takes some milliseconds.
     return EntryPoints(entry for package in distributions() for entry in package.entry_points)
 
 

@@ -54,7 +54,8 @@ from netfold.homomorphic.codec import (
     refusal_of,
 )
 from netfold.homomorphic.fold import AllReduceResult, Order, fold
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, NoteKind, Round, Step
+from netfold.homomorphic.merge import Hop, Merge
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Step
 from netfold.kernels.keyed import mix_plain
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]
@@ -81,16 +82,16 @@ def support(pattern: str, elements: int, density: float, *, random: np.random.Ge
 def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
     """Random values that have broken encodings before; `VALUES` has their kinds."""
     if kind == "wide":
-        drawn = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
+        samples = random.standard_normal(elements) * 10.0 ** random.uniform(-44, 34, elements)
     elif kind == "denormal":
-        drawn = random.standard_normal(elements) * 1e-42
+        samples = random.standard_normal(elements) * 1e-42
     elif kind == "constant":
-        drawn = np.full(elements, 1 - 2.0**-24)
+        samples = np.full(elements, 1 - 2.0**-24)
     elif kind == "negative zero":
-        drawn = np.full(elements, -0.0)
+        samples = np.full(elements, -0.0)
     else:
-        drawn = random.standard_normal(elements)
-    return drawn.astype(np.float32)
+        samples = random.standard_normal(elements)
+    return samples.astype(np.float32)
 
 
 def law_cases(codec: Codec, count: int, seed: int) -> Iterator[tuple[list[Gradient], str]]:
@@ -155,10 +156,10 @@ class Steps:
 
     def _kept_gradients(self, rank: int) -> Callable[[], Sequence[Gradient]]:
         def gradients() -> Sequence[Gradient]:
-            kept = self._kept[rank]
-            if kept is None:
+            weights = self._kept[rank]
+            if weights is None:
                 raise RuntimeError(f"worker {rank} has kept no weights: call keep_weights before")
-            return (kept.copy(),)
+            return (weights.copy(),)
 
         return gradients
 
@@ -214,20 +215,20 @@ def fold_checked(
     return folded, notes
 
 
-def require_same(found: Gradient, expected: Gradient, where: str) -> None:
+def require_same(decoded: Gradient, expected: Gradient, where: str) -> None:
     """Require the same bits."""
-    differs = np.flatnonzero(found.view(np.int32) != expected.view(np.int32))
+    differs = np.flatnonzero(decoded.view(np.int32) != expected.view(np.int32))
     if differs.size:
         first = differs[0]
         raise AssertionError(
             f"{where}: {differs.size} elements have other bits than at worker 0, merged by rank: "
-            f"element {first} is {found[first]!s}, expected {expected[first]!s}"
+            f"element {first} is {decoded[first]!s}, expected {expected[first]!s}"
         )
 
 
-def _require_gradient(found: Any, gradient: Gradient, what: str) -> None:
-    shown = f"{getattr(found, 'dtype', type(found).__name__)} of shape {np.shape(found)}"
-    is_right = np.shape(found) == gradient.shape and getattr(found, "dtype", None) == np.float32
+def _require_gradient(value: Any, gradient: Gradient, what: str) -> None:
+    shown = f"{getattr(value, 'dtype', type(value).__name__)} of shape {np.shape(value)}"
+    is_right = np.shape(value) == gradient.shape and getattr(value, "dtype", None) == np.float32
     require(is_right, f"{what} {shown}, must be float32 of shape {gradient.shape}")
 
 
@@ -260,9 +261,9 @@ class _Likeness:
     products: float = 0.0
     magnitudes: float = 0.0
 
-    def add(self, one: Doubles | Gradient, other: Doubles | Gradient) -> None:
+    def add(self, first: Doubles | Gradient, other: Doubles | Gradient) -> None:
         """Add one more pair of arrays."""
-        products = np.asarray(one, np.float64) * other
+        products = np.asarray(first, np.float64) * other
         self.products += float(products.sum())
         self.magnitudes += float(np.abs(products).sum())
 
@@ -508,7 +509,7 @@ def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
     for step in range(_LAW_ROUNDS):
         gradients = [np.roll(gradient, step) for gradient in first]
         round = Round(step, 0, workers, seed)
-        resumed = _resumed(codec, team)
+        resumed = _resume(codec, team)
         before = [encoder.residual(0) for encoder in team.encoders]
         folded, notes = fold_checked(codec, team, gradients, round)
         _check_total(codec, folded, notes)
@@ -523,7 +524,7 @@ def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
             _require_same_state(new, old, f"worker {number}" if number < workers else "the server's part")
 
 
-def _resumed(codec: Codec, team: Team) -> Team:
+def _resume(codec: Codec, team: Team) -> Team:
     """A new one that continues from the states of another, which pass through a file."""
     resumed = Team.of(codec, len(team.encoders))._replace(steps=team.steps.copied())
     for old, new in zip(team.parts, resumed.parts, strict=True):

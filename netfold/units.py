@@ -62,7 +62,7 @@ class Quantity:
             raise UnitError(
                 f"a {self.noun} cannot be negative, found {shown(text)}", f"for example {self.example!r}"
             )
-        value = _scaled(whole, decimals, self.units[unit])
+        value = _scale(whole, decimals, self.units[unit])
         base = next(iter(self.units))
         if value.denominator != 1:
             raise UnitError(
@@ -76,8 +76,8 @@ class Quantity:
         """Shortest exact text, with the largest unit if several are as short: 1500000000 is "1.5Gbps"."""
         texts = []
         for unit, factor in self.units.items():
-            scaled, rest = divmod(value * 10**_FORMAT_DECIMALS, factor)
-            if (rest == 0 and value >= factor) or factor == 1:
+            scaled, remainder = divmod(value * 10**_FORMAT_DECIMALS, factor)
+            if (remainder == 0 and value >= factor) or factor == 1:
                 texts.append(f"{Decimal(scaled).scaleb(-_FORMAT_DECIMALS):f}".rstrip("0").rstrip(".") + unit)
         return min(reversed(texts), key=len)
 
@@ -94,7 +94,7 @@ class Quantity:
             return ""
         spellings = {name.lower(): factor for name, factor in {**self.aliases, **self.units}.items()}
         factor = self.aliases.get(unit) or spellings.get(unit.lower())
-        value = _scaled(whole, decimals, factor or 1)
+        value = _scale(whole, decimals, factor or 1)
         return self.format(int(value)) if factor and value.denominator == 1 else ""
 
     def _unreadable(self, text: object, suggestion: str = "") -> UnitError:
@@ -111,7 +111,7 @@ def check_digits(text: str) -> None:
         raise UnitError(f"cannot read a number of {count:,} digits", f"use {_DIGITS_MAX:,} digits at most")
 
 
-def _scaled(whole: str, decimals: str, factor: int) -> Fraction:
+def _scale(whole: str, decimals: str, factor: int) -> Fraction:
     return Fraction(int(whole + decimals) * factor, 10 ** len(decimals))
 
 

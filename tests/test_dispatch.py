@@ -49,9 +49,9 @@ PYTORCHS = "of PyTorch, which is pinned"
 WHOLE = "whole numbers, exact in any order"
 DIFFERENT = "the numbers differ, and the chosen ones are sorted or marked: a set"
 ALLOWED = {
-    ("netfold/homomorphic/codecs/auto.py", "in_block @ each"): WHOLE,
-    ("netfold/homomorphic/codecs/auto.py", "members @ each"): WHOLE,
-    ("netfold/homomorphic/codecs/auto.py", "live @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/auto.py", "in_block @ digits_per_member"): WHOLE,
+    ("netfold/homomorphic/codecs/auto.py", "members @ digits_per_member"): WHOLE,
+    ("netfold/homomorphic/codecs/auto.py", "live @ digits_per_member"): WHOLE,
     ("netfold/homomorphic/codecs/bird_rows.py", "self.base ** np.arange(self.count, dtype=np.int64)"): WHOLE,
     ("netfold/homomorphic/codecs/bird_rows.py", "base ** count"): WHOLE,
     ("netfold/homomorphic/codecs/bird_rows.py", "sums.astype(np.int64) @ self._powers"): WHOLE,
@@ -61,7 +61,7 @@ ALLOWED = {
     (TRAFFIC, "np.maximum(nearest - self._to_racks[others], 0) @ self._workers"): WHOLE,
     (TRAFFIC, "nearest @ self._workers"): WHOLE,
     (TRAFFIC, "self._to_racks @ self._workers"): WHOLE,
-    ("netfold/sim/processor.py", "left @ right.repeat(1, _PROBE_SIZE)"): "asks PyTorch how it multiplies",
+    ("netfold/sim/processor.py", "probe @ right.repeat(1, _PROBE_SIZE)"): "asks PyTorch how it multiplies",
     ("netfold/sim/workload/hardware.py", "generator.gamma(1 / variance, variance)"): SCALAR,
     ("netfold/sim/workload/hardware.py", "generator.standard_normal()"): SCALAR,
     ("netfold/sim/workload/synthetic.py", "math.exp"): NUMPYS_BITS,

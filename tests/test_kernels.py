@@ -27,7 +27,7 @@ from numba import njit
 from numba.core import event
 from numpy.typing import NDArray
 
-from netfold.kernels import bits, progress, purposes
+from netfold.kernels import bits, compile_progress, rng_streams
 from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
@@ -81,10 +81,10 @@ def test_all_that_a_module_imports_counts(module: str) -> None:
 
 
 def test_only_what_depends_on_an_edit_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edit of `merge.py` moves the folder of the engine's loop, and not that of a codec."""
+    """An edit of `registers.py` moves the folder of the engine's loop, and not that of a codec."""
     before = {name: cache._hash.__wrapped__(name) for name in WITH_KERNELS}
     source = cache._source
-    edit = {"netfold.homomorphic.merge": "# an edit\n"}
+    edit = {"netfold.switch.registers": "# an edit\n"}
     monkeypatch.setattr(cache, "_source", lambda name: source(name) + edit.get(name, ""))
     moved = {name for name in WITH_KERNELS if before[name] != cache._hash.__wrapped__(name)}
 
@@ -146,7 +146,7 @@ def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_
     told: list[tuple[int, int]] = []
     with (
         event.install_recorder("numba:compile") as recorder,
-        progress.observed(lambda *both: told.append(both)),
+        compile_progress.observed(lambda *both: told.append(both)),
     ):
         result = compiled_halves(np.array([-3], np.int32), np.array([7]), np.array([-3]).astype(np.uint32))
 
@@ -154,8 +154,8 @@ def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_
     compiled = [each.data["dispatcher"].py_func.__name__ for _, each in recorder.buffer if each.is_start]
     assert sorted(compiled) == ["half", "half", "halves"]
     (done, known), (_, known_then) = told
-    assert known == known_then == progress.counts()[1]
-    assert done <= progress.counts()[0] <= known
+    assert known == known_then == compile_progress.counts()[1]
+    assert done <= compile_progress.counts()[0] <= known
     assert half(-3) == -2  # from Python: a kernel of its own
 
 
@@ -167,8 +167,8 @@ def quarter(number: int) -> int:
 def test_a_kernel_waits_until_no_other_process_compiles_it() -> None:
     waits: list[str] = []
     with (
-        progress.elsewhere([f"{__name__}.half"], lambda: waits.append("other")),
-        progress.elsewhere(
+        compile_progress.elsewhere([f"{__name__}.half"], lambda: waits.append("other")),
+        compile_progress.elsewhere(
             [f"{__name__}.{name}" for name in ("quarter", "counts")], lambda: waits.append("own")
         ),
     ):
@@ -359,34 +359,34 @@ def test_order_and_place_of_values_matter() -> None:
     assert len(keys) == 6
 
 
-# Purposes of keyed numbers: different where they share a key, and named at every draw.
+# Streams of keyed numbers: different where they share a key, and named at every draw.
 
 DRAWING = {"mix", "mix_plain", "packet_key", "to_point"}
 SOURCES = {path: path.read_text("utf-8") for path in (ROOT / "netfold").rglob("*.py")}
 
 
-def test_purposes_that_share_a_key_differ() -> None:
-    numbers = {name: value for name, value in vars(purposes).items() if name.isupper()}
+def test_streams_that_share_a_key_differ() -> None:
+    numbers = {name: value for name, value in vars(rng_streams).items() if name.isupper()}
     del numbers["RING_FLOW_SEED"], numbers["FATE"]
-    used = [*numbers.values(), *(purposes.FATE + fate for fate in Fate)]
+    used = [*numbers.values(), *(rng_streams.FATE + fate for fate in Fate)]
 
     assert len(set(used)) == len(used)
 
 
-def test_every_purpose_has_a_name_and_is_used() -> None:
+def test_every_stream_has_a_name_and_is_used() -> None:
     used, bare = set(), []
     for path, source in SOURCES.items():
-        if not any(word in source for word in ("purposes", *DRAWING)):
+        if not any(word in source for word in ("rng_streams", *DRAWING)):
             continue
         for node in ast.walk(ast.parse(source)):
             match node:
-                case ast.Attribute(value=ast.Name("purposes")):
+                case ast.Attribute(value=ast.Name("rng_streams")):
                     used.add(node.attr)
                 case ast.Call(func=ast.Name(name)) if name in DRAWING and any(map(is_bare, node.args)):
                     bare.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
 
     assert bare == []
-    assert used == {name for name in vars(purposes) if name.isupper()}
+    assert used == {name for name in vars(rng_streams) if name.isupper()}
 
 
 def is_bare(argument: ast.expr) -> bool:
@@ -514,9 +514,9 @@ def test_a_sample_that_misleads_costs_time_only(bound: float, monkeypatch: pytes
 def test_a_sample_finds_few_more_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes it fast: the selection among candidates sees 1.2 times as many as are wanted."""
     seen = []
-    chosen = module._chosen
+    chosen = module._choose
     monkeypatch.setattr(
-        module, "_chosen", lambda magnitudes, count: seen.append(magnitudes.size) or chosen(magnitudes, count)
+        module, "_choose", lambda magnitudes, count: seen.append(magnitudes.size) or chosen(magnitudes, count)
     )
     largest(drawn("normal"), 3000)
 

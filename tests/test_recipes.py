@@ -204,7 +204,7 @@ def test_a_congestion_policy(patch: pytest.MonkeyPatch) -> None:
     made = imported(patch, (name := "netfold/sim/engine/policies.py"), changes[name])
     plain = imported(patch, (name := "tests/reference/engine/policies.py"), changes[name])
     number = made.POLICIES.index("eighths")
-    assert "congestion" in changes["netfold/sim/collectives/between_hosts.py"]
+    assert "congestion" in changes["netfold/sim/collectives/host_collective.py"]
 
     room, random = 40, np.random.default_rng(7)
     twin = plain.POLICIES[number](Sender(FRAME, room, 10**9, ack_every=2), room)

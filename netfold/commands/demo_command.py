@@ -48,20 +48,20 @@ class Act(NamedTuple):
 
 
 def _columns() -> dict[str, Callable[[Metrics], str]]:
-    from netfold.sim.report.columns import written  # late, as all that a run needs
+    from netfold.sim.report.columns import format_metric  # late, as all that a run needs
 
     return {
-        "aggregation": lambda metrics: written("aggregation_time_us", metrics),
-        "bytes/worker": lambda metrics: written("wire_bytes_up_per_worker", metrics),
+        "aggregation": lambda metrics: format_metric("aggregation_time_us", metrics),
+        "bytes/worker": lambda metrics: format_metric("wire_bytes_up_per_worker", metrics),
         "packets lost": lambda metrics: f"{metrics['packets_lost']:,}",
-        "squared error": lambda metrics: written("nmse", metrics),
+        "squared error": lambda metrics: format_metric("nmse", metrics),
         "held-out score": lambda metrics: f"{100 * metrics['test_score']:.1f} %",
-        "steps to 95 %": lambda metrics: written("steps_to_target", metrics),
-        "time to 95 %": lambda metrics: written("time_to_target_us", metrics),
+        "steps to 95 %": lambda metrics: format_metric("steps_to_target", metrics),
+        "time to 95 %": lambda metrics: format_metric("time_to_target_us", metrics),
     }
 
 
-def _compressed(variants: Variants) -> str:
+def _compression_claim(variants: Variants) -> str:
     dense, sparse = variants["dense"], variants["sparse"]
     return (
         "The switch still only adds integers, and the sums are as exact as before. They are there "
@@ -69,7 +69,7 @@ def _compressed(variants: Variants) -> str:
     )
 
 
-def _recovered(variants: Variants) -> str:
+def _recovery_claim(variants: Variants) -> str:
     lossy, clean = variants["loss-5"], variants["no-loss"]
     return (
         f"{lossy['packets_lost']:,} packets were lost, and not one sum: the error is that of the run without "
@@ -77,7 +77,7 @@ def _recovered(variants: Variants) -> str:
     )
 
 
-def _trained(variants: Variants) -> str:
+def _training_claim(variants: Variants) -> str:
     dense, summed, signs = (variants[name] for name in ("dense", "switchml", "bird-shared"))
     return (
         f"Sums in the switch are the first at 95 %. bird-shared sends {_share(signs, dense)} of the bytes in "
@@ -111,7 +111,7 @@ ACTS = (
             and isclose(variants["sparse"]["nmse"], variants["dense"]["nmse"], rel_tol=0.01)
             and 10 * variants["sparse"]["aggregation_time_us"] < variants["dense"]["aggregation_time_us"]
         ),
-        _compressed,
+        _compression_claim,
     ),
     Act(
         "2. Lose packets, and never a sum",
@@ -125,7 +125,7 @@ ACTS = (
             and len({metrics["nmse"] for metrics in variants.values()}) == 1
             and variants["loss-5"]["packets_lost"] > variants["loss-1"]["packets_lost"] > 0
         ),
-        _recovered,
+        _recovery_claim,
     ),
     Act(
         "3. Reach the target accuracy first",
@@ -140,7 +140,7 @@ ACTS = (
             and variants["dense"]["test_score"] >= variants["bird-shared"]["test_score"]
             and min(variants, key=lambda name: variants[name]["time_to_target_us"]) == "switchml"
         ),
-        _trained,
+        _training_claim,
     ),
 )
 
@@ -154,33 +154,33 @@ def demo(
     """
     from rich.table import Table
 
-    from netfold.api.runs import run
+    from netfold.api import run
 
     columns = _columns()
     for act in ACTS:
-        print_line(f"{act.title}\n\n{_wrapped(act.before)}\n")
+        print_line(f"{act.title}\n\n{_wrap(act.before)}\n")
         example = shipped().get(act.scenario)
         with progress_bar() as progress:
-            shown = run(
+            finished_run = run(
                 example.path if example else act.scenario, variants=act.variants, out=out, progress=progress
             )
-        variants = {variant["name"]: variant["metrics"] for variant in shown.summary["variants"]}
+        variants = {variant["name"]: variant["metrics"] for variant in finished_run.summary["variants"]}
         table = Table("variant", *act.columns)
         for name, metrics in variants.items():
             table.add_row(name, *(columns[heading](metrics) for heading in act.columns))
         print_table(table)
         if not act.holds(variants):
-            print_error(f"this run does not show what it should; it is in {shown.path}")
+            print_error(f"this run does not show what it should; it is in {finished_run.path}")
             raise typer.Exit(EXIT_CLAIM_FAILED)
-        print_line(f"\n{_wrapped(act.claim(variants))}\n")
-    print_line(f"Report of the last act: {shown.report()}")
+        print_line(f"\n{_wrap(act.claim(variants))}\n")
+    print_line(f"Report of the last act: {finished_run.report()}")
     print_line(
         "Next: netfold examples, a list of scenarios to copy; netfold new scenario, a file to begin with; "
         "netfold run FILE."
     )
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     from textwrap import fill
 
     return fill(text, 100)

@@ -87,13 +87,13 @@ def _document(path: Path) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def _completed(incomplete: str) -> list[str]:
+def _complete(incomplete: str) -> list[str]:
     return [name for name in shipped() if name.startswith(incomplete)]
 
 
 def examples(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The example to copy.", autocompletion=_completed)
+        str, typer.Argument(metavar="NAME", help="The example to copy.", autocompletion=_complete)
     ] = "",
     target: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="Where to; by default the working folder.")
@@ -117,14 +117,14 @@ def examples(
             )
         _copy(list(shipped().values()), Path(name))
     elif name:
-        _copy([_named(name)], target or Path())
+        _copy([_find(name)], target or Path())
     elif as_json:
         print_json({"examples": [example.as_dict() for example in shipped().values()]})
     else:
         _print_list()
 
 
-def _named(name: str) -> Example:
+def _find(name: str) -> Example:
     known = shipped()
     key = name.removesuffix(".yaml")
     if key not in known:
@@ -171,16 +171,16 @@ def write_new(contents: Mapping[Path, bytes]) -> None:
     UnwrittenError
         A file cannot be written.
     """
-    taken = [path for path in contents if os.path.lexists(path)]
-    if others := [path for path in taken if not _holds(path, contents[path])]:
+    existing_paths = [path for path in contents if os.path.lexists(path)]
+    if others := [path for path in existing_paths if not _holds(path, contents[path])]:
         raise DataError(
             f"{', '.join(map(str, others))}: there already, and different; netfold overwrites no file",
             "rename what is there, or give another place",
         )
     for path, content in contents.items():
-        if path not in taken:
+        if path not in existing_paths:
             _write(path, content)
-        print_line(f"{'There already' if path in taken else 'Written'}: {path}")
+        print_line(f"{'There already' if path in existing_paths else 'Written'}: {path}")
 
 
 def _holds(path: Path, content: bytes) -> bool:

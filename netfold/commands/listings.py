@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
 from netfold.switch.fit import Fit, FitError
@@ -55,7 +55,7 @@ def profile_table(profile: Profile) -> Table:
     for field in fields(Profile):
         value = getattr(profile, field.name)
         if field.name not in _NOT_FACTS and value:
-            table.add_row(field.name, _written(field.name, value), Text(profile.sources[field.name]))
+            table.add_row(field.name, _format_value(field.name, value), Text(profile.sources[field.name]))
     return table
 
 
@@ -146,12 +146,16 @@ def _notes(fit: Fit) -> Iterator[str]:
     parts = [f"{fit.packet_passes} a packet"]
     parts += [f"{fit.read_passes} to read the result out"] if fit.read_passes else []
     parts += [f"{fit.reply_passes} for the server's reply"] if fit.reply_passes else []
-    rest = fit.read_passes + fit.reply_passes
-    formula = (str(fit.packet_passes) if fit.packet_passes > 1 else "") + "N" + (f" + {rest}" if rest else "")
+    later_passes = fit.read_passes + fit.reply_passes
+    formula = (
+        (str(fit.packet_passes) if fit.packet_passes > 1 else "")
+        + "N"
+        + (f" + {later_passes}" if later_passes else "")
+    )
     yield f"passes         {fit.round_passes(workers)} a slot round ({formula}): {', '.join(parts)}"
-    taken = "1 pass" if fit.extra_passes == 0 else f"{1 + fit.extra_passes} passes"
+    passes_text = "1 pass" if fit.extra_passes == 0 else f"{1 + fit.extra_passes} passes"
     latency = TIME.format(fit.result_latency_ps) if fit.result_latency_ps else "0"
-    yield f"latency        {latency} for the packet that completes a slot ({taken})"
+    yield f"latency        {latency} for the packet that completes a slot ({passes_text})"
     if profile.kind == PIPELINE:
         yield f"loopback       {_loopback(fit)}"
         share = f"{100 * program.header_vector_bits / profile.phv_bits:.0f} %"
@@ -182,7 +186,7 @@ def _names(merges: frozenset[Merge]) -> str:
     return ", ".join(merge.value for merge in Merge if merge in merges) or words.NOTHING
 
 
-def _written(field: str, value: Any) -> str:
+def _format_value(field: str, value: Any) -> str:
     """A value as text with its unit."""
     if isinstance(value, frozenset):
         return "\n".join(_names(value).split(", "))
@@ -238,7 +242,7 @@ def _describe(kind: str, codec: Any) -> CodecDescription:
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
     """The first paragraph, and the meanings of options from lines that begin with "option:"."""
-    first, _, rest = text.partition("\n\n")
-    lines = "\n".join(line.strip() for line in rest.splitlines())
+    first, _, options_text = text.partition("\n\n")
+    lines = "\n".join(line.strip() for line in options_text.splitlines())
     options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", lines, re.MULTILINE | re.DOTALL)
     return " ".join(first.split()), {key: " ".join(meaning.split()) for key, meaning in options}

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 
 def installed_version() -> str:
-    """Of netfold."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -205,9 +204,9 @@ def run(  # noqa: PLR0913  one argument an option
 
     try:
         with progress_bar() as progress:
-            kept = Checkpoints(checkpoint or 0, resume) if checkpoint or resume else None
+            checkpoints = Checkpoints(checkpoint or 0, resume) if checkpoint or resume else None
             names = tuple(variant or ())
-            outcome = run_scenario(scenario, tuple(sets or ()), seed, out, progress, names, kept)
+            outcome = run_scenario(scenario, tuple(sets or ()), seed, out, progress, names, checkpoints)
     except InvariantError as error:
         raise reproducible(error, file, sets, seed, variant) from error
     print_json(outcome.as_dict()) if as_json else _print_outcome(outcome)

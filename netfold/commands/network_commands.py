@@ -63,16 +63,18 @@ def switch_fit(
 
     if program not in programs():
         raise NetfoldError(f"there is no program {program!r}", names_hint(program, programs()))
-    kind = _profile(profile)
-    if per_pass is not None and kind.kind != PIPELINE:
-        message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
+    profile_model = _profile(profile)
+    if per_pass is not None and profile_model.kind != PIPELINE:
+        message = (
+            f"--per-pass {per_pass}: {profile_model.name} has no stages, one pass adds all words of a packet"
+        )
         raise NetfoldError(message, "remove --per-pass")
     options: dict[str, Any] = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
     demand = replace(
         programs()[program].released, **{key: value for key, value in options.items() if value is not None}
     )
     try:
-        placement = fit(kind, program, demand)
+        placement = fit(profile_model, program, demand)
     except FitError as error:
         print_json(refusal_dict(error)) if as_json else print_line(
             f"does not fit: {error.message}\n  {error.hint}"
@@ -166,10 +168,10 @@ def topology_show(
     netfold topology show scenarios/06-two-racks.yaml
     netfold topology show leaf_spine --set leaves=4 --set spines=2 --set hosts_per_leaf=8 --draw two.svg
     """
-    from netfold.sim.studies.topology_study import draw_into, shown
+    from netfold.sim.studies.topology_study import draw_into, size_table
 
     networks = _networks(network, sets, variant)
-    print_table(shown(networks))
+    print_table(size_table(networks))
     for path in draw_into(networks, draw) if draw else ():
         print_line(path)
 

@@ -200,9 +200,6 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     exit_with(result.passes)
 
 
-# `netfold sweep`.
-
-
 def sweep(  # noqa: PLR0913  one argument an option
     file: ScenarioFile,
     over: Annotated[

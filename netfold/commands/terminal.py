@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netfold.errors import escaped
-from netfold.kernels.progress import COMPILING
+from netfold.kernels.compile_progress import COMPILING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
-    from netfold.sim.report.shown import VerbResult
+    from netfold.sim.report.display import VerbResult
 
 
 EXIT_CHECK_FAILED = 1

@@ -38,10 +38,10 @@ def models_list(as_json: JsonOrText = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from netfold.sim.studies.codec_study_gradients import described
+    from netfold.sim.studies.codec_study_gradients import describe_model
     from netfold.sim.workload.models.registry import model_kinds, model_named
 
-    descriptions = [described(model_named(kind)) for kind in model_kinds()]
+    descriptions = [describe_model(model_named(kind)) for kind in model_kinds()]
     if as_json:
         print_json({"models": descriptions})
         return
@@ -60,9 +60,9 @@ def models_show(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")], as_json: JsonOrText = False
 ) -> None:
     """Show all that is known of a model: source, options, data, and layers in gradient-ready order."""
-    from netfold.sim.studies.codec_study_gradients import described, read_model
+    from netfold.sim.studies.codec_study_gradients import describe_model, read_model
 
-    description = described(read_model(model))
+    description = describe_model(read_model(model))
     if as_json:
         print_json(description)
         return
@@ -115,16 +115,16 @@ def models_measure(
     At the first step, from random weights, beside values known from another implementation of the models.
     All models take minutes and several gigabytes of memory; most take seconds.
     """
-    from netfold.sim.studies.codec_study_gradients import measured, wanted
+    from netfold.sim.studies.codec_study_gradients import measure_densities, wanted_densities
 
-    items = wanted(names or (), batch, data)
+    items = wanted_densities(names or (), batch, data)
     rows: list[DensityRow] = []
     with progress_bar() as progress:
 
         def report(text: str) -> None:
             progress(text, len(rows), len(items))
 
-        rows.extend(measured(items, workers, seed, report))
+        rows.extend(measure_densities(items, workers, seed, report))
     if as_json:
         print_json({"workers": workers, "seed": seed, "densities": [_plain(row) for row in rows]})
     else:
@@ -166,9 +166,6 @@ def _print_densities(rows: list[DensityRow]) -> None:
         "workers; all: of all of them; known: another implementation, one random start",
         hanging=0,
     )
-
-
-# The command `netfold calibrate`: measure this machine as a device.
 
 
 def calibrate(
@@ -240,9 +237,9 @@ def capture(
     --input trace`. The exit status is that of the command; 1 if the command ends well but nothing could be
     recorded.
     """
-    from netfold.sim.capture.capture import checked, launch, print_error, summary
+    from netfold.sim.capture.capture import check_settings, launch, print_error, summary
 
-    status, trace, lines = launch(command, checked(out, steps, skip))
+    status, trace, lines = launch(command, check_settings(out, steps, skip))
     if trace is None:
         print_error(lines, str(out))
         raise typer.Exit(status or EXIT_NOT_WRITTEN)

@@ -209,8 +209,6 @@ class RoundingBound:
 
 @dataclass(frozen=True)
 class LargestBound:
-    """The largest of several bounds."""
-
     bounds: tuple[ErrorBound, ...]
 
     def of(self, sums: Sums) -> Doubles:
@@ -288,9 +286,9 @@ def rounded_sum(values: Sequence[float]) -> np.float32:
     Melquiond, IEEE Transactions on Computers 57(4), 2008).
     """
     total = math.fsum(values)
-    rest = math.fsum([*values, -total])
-    if rest and not np.float64(total).view(np.int64) & 1:
-        total = math.nextafter(total, math.copysign(math.inf, rest))
+    remainder = math.fsum([*values, -total])
+    if remainder and not np.float64(total).view(np.int64) & 1:
+        total = math.nextafter(total, math.copysign(math.inf, remainder))
     with np.errstate(over="ignore"):
         return np.float32(total)
 

@@ -31,26 +31,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
-from netfold.homomorphic.message import (
+from netfold.homomorphic.merge import (
     COUNTER_BITS,
     LANE_BITS,
     ORDER_FREE,
     SUMS,
     WORD_BITS,
     WORD_MAX,
-    Gradient,
     Merge,
     Merged,
-    Message,
-    Round,
-    Scaling,
-    Step,
-    StepFact,
-    Tensor,
     Words,
     Work,
     check_lanes,
 )
+from netfold.homomorphic.message import Gradient, Message, Round, Scaling, Step, StepFact, Tensor
 from netfold.kinds import family, registered
 
 # Models of the network's time, for codecs that choose by it.
@@ -131,15 +125,6 @@ class Decoded:
 
 
 Exchange = Generator[tuple[Message, ...], tuple[Merged, ...], Decoded]
-
-
-def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Decoded:
-    """Send merged messages (None at the start) into an exchange; return its next messages, or the end."""
-    try:
-        return next(exchange) if answers is None else exchange.send(answers)
-    except StopIteration as stop:
-        decoded: Decoded = stop.value
-        return decoded
 
 
 class Stateful:

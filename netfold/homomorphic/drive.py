@@ -33,13 +33,13 @@ from netfold.homomorphic.codec import (
     Exchange,
     LockStepError,
     State,
-    advance,
     named,
     require_decoded,
     require_messages,
 )
 from netfold.homomorphic.exponents import block_starts, quantize, scales_of
-from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message, Round, Step
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step
 
 Sent = tuple[Message, ...] | Decoded
 """What a worker sends; Decoded if it ends the round."""
@@ -89,7 +89,7 @@ def drive(
     operation, before = 0, ""
     while True:
         where = f"worker {rank}, step {round.step}, bucket {round.bucket}, operation {operation}{before}"
-        with nullcontext() if rank is None else _placed(where, codec, encoder):
+        with nullcontext() if rank is None else _located(where, codec, encoder):
             if exchange is None:
                 exchange = encoder.exchange(gradient, round)
                 if not hasattr(exchange, "send"):
@@ -121,7 +121,7 @@ def _in_two_steps(
     first = yield tuple(_exponents(message) for message in messages)
     assert first is not None
     scaled = tuple(
-        _quantized(message, _agreed_exponents(merged))
+        _quantize(message, _agreed_exponents(merged))
         for message, merged in zip(messages, first, strict=True)
         if message.scaling is not None
     )
@@ -150,7 +150,7 @@ def _agreed_exponents(merged: Merged) -> NDArray[np.int8]:
     return merged.words.astype(np.int8)
 
 
-def _quantized(message: Message, exponents: NDArray[np.int8]) -> Message:
+def _quantize(message: Message, exponents: NDArray[np.int8]) -> Message:
     """A scaled message as integers, by its agreed exponents."""
     assert message.scaling is not None, f"message {message.label!r} is not scaled"
     if message.is_absent:
@@ -161,11 +161,20 @@ def _quantized(message: Message, exponents: NDArray[np.int8]) -> Message:
     return replace(message, words=words, scaling=None)
 
 
+def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Message, ...] | Decoded:
+    """Send merged messages (None at the start) into an exchange; return its next messages, or the end."""
+    try:
+        return next(exchange) if answers is None else exchange.send(answers)
+    except StopIteration as stop:
+        decoded: Decoded = stop.value
+        return decoded
+
+
 class WorkerEncoder:
     """The encoder of one worker of a job: its errors are `CodecError`s that name the worker and the place."""
 
     def __init__(self, codec: Codec, rank: int, workers: int, seed: int) -> None:
-        with _placed(f"worker {rank}: `worker`", codec):
+        with _located(f"worker {rank}: `worker`", codec):
             encoder = gate.make_encoder(codec, rank, workers, seed)
         if not callable(getattr(encoder, "exchange", None)):
             raise CodecError(
@@ -174,7 +183,7 @@ class WorkerEncoder:
         self._encoder, self._codec, self._rank = encoder, codec, rank
 
     def begin(self, step: Step) -> None:
-        with _placed(f"worker {self._rank}, step {step.number}: `begin`", self._codec, self._encoder):
+        with _located(f"worker {self._rank}, step {step.number}: `begin`", self._codec, self._encoder):
             self._encoder.begin(step)
 
     def exchange(
@@ -183,11 +192,11 @@ class WorkerEncoder:
         return drive(self._encoder, gradient, round, codec=self._codec, rank=self._rank, pipelines=pipelines)
 
     def state(self) -> State:
-        with _placed(f"worker {self._rank}: `state`", self._codec, self._encoder):
+        with _located(f"worker {self._rank}: `state`", self._codec, self._encoder):
             return self._encoder.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        with _placed(f"worker {self._rank}: `restore`", self._codec, self._encoder):
+        with _located(f"worker {self._rank}: `restore`", self._codec, self._encoder):
             self._encoder.restore(state)
 
 
@@ -225,18 +234,18 @@ def blaming(codec: Codec, place: str) -> Iterator[None]:
         is_named = isinstance(error, EncodeError | DecodeError | ContractError)
         if not _is_reportable(error) or not (is_named or _passed_through(error, codec)):
             raise
-        raise _reported(error, place, codec) from error
+        raise _codec_error(error, place, codec) from error
 
 
 @contextmanager
-def _placed(place: str, *of: object) -> Iterator[None]:
-    """Turn what a codec raises in a block into a `CodecError` that names the place; `of`: see `_reported`."""
+def _located(place: str, *of: object) -> Iterator[None]:
+    """Turn what a codec raises in a block into a `CodecError` that names the place; `of`: see below."""
     try:
         yield
     except Exception as error:
         if not _is_reportable(error):
             raise
-        raise _reported(error, place, *of) from error
+        raise _codec_error(error, place, *of) from error
 
 
 def _is_reportable(error: Exception) -> bool:
@@ -244,7 +253,7 @@ def _is_reportable(error: Exception) -> bool:
     return not isinstance(error, MemoryError | InvariantError | CodecError)
 
 
-def _reported(error: Exception, place: str, *of: object) -> CodecError:
+def _codec_error(error: Exception, place: str, *of: object) -> CodecError:
     """The error to end with; `of` are the codec's objects, whose files say where it happened."""
     if isinstance(error, EncodeError | DecodeError):
         return CodecError(f"{error} ({place})", is_undecoded=isinstance(error, DecodeError))
@@ -278,10 +287,10 @@ _TEXT_MAX = 300  # characters of an exception in a verdict; the trace has all
 _WATCHING = {__file__, advance.__code__.co_filename}  # frames of these tell a codec's author nothing
 
 
-def _file_of(kind: type) -> str:
+def _file_of(owner: type) -> str:
     """The file of a class; empty if it was made at a prompt."""
     try:
-        return inspect.getfile(kind)
+        return inspect.getfile(owner)
     except (OSError, TypeError):
         return ""
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes, raise_to_largest
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merged, Round
+from netfold.homomorphic.merge import WORD_MAX, Merged
+from netfold.homomorphic.message import Gradient, Round
 from netfold.kernels.compiled import kernel
 
 # Compact arrays: some values of a gradient, in ascending order and cut at its blocks.
@@ -70,7 +71,7 @@ def scale_of(exponent: int, workers: int) -> np.float32:
 
 
 @kernel
-def quantized(value: np.float32, scale: np.float32) -> np.int32:
+def quantize_value(value: np.float32, scale: np.float32) -> np.int32:
     product = np.rint(value * scale)
     # What int32 cannot hold becomes -2**31, as the client's vector conversion makes it. Only an exponent
     # below the value's own gives such a product: a switch that lost some worker's exponent agreed on it.
@@ -85,7 +86,7 @@ def quantize_block(
     """Write the integers of one block (any number of elements) into `words`, of the same length."""
     scale = scale_of(exponent, workers)
     for i in range(values.size):
-        words[i] = quantized(values[i], scale)
+        words[i] = quantize_value(values[i], scale)
 
 
 @kernel
@@ -115,7 +116,7 @@ def quantize(
         block_words = words[first:last]
         scale = scales[block]
         for i in range(block_values.size):
-            block_words[i] = quantized(block_values[i], scale)
+            block_words[i] = quantize_value(block_values[i], scale)
 
 
 @kernel
@@ -220,17 +221,30 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBo
 
 
 def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.int32]:
-    scaled = np.multiply(gradient, factor, dtype=np.float64)
-    np.rint(scaled, out=scaled)
     # With this limit the sum of all workers' words stays in int32.
     limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
-    if -limit <= scaled.min(initial=0) and scaled.max(initial=0) <= limit:  # neither is true of NaN
-        return scaled.astype(np.int32)
+    words = np.empty(gradient.size, np.int32)
+    if round_products(gradient, factor, limit, words):
+        return words
+    scaled = np.rint(np.multiply(gradient, factor, dtype=np.float64))
     is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
     if not is_carried.all():
         raise EncodeError(_too_large_for_factor(gradient, factor, int(np.argmin(is_carried)), round.workers))
     # What is out of range here, the network adds as floats instead.
     return np.clip(scaled, -limit, limit).astype(np.int32)
+
+
+@kernel
+def round_products(gradient: Gradient, factor: float, limit: int, words: NDArray[np.int32]) -> bool:
+    """Write `round(x · factor)` of every element; returns whether all are within the limit."""
+    most = np.float64(limit)
+    beyond = 0
+    for i in range(gradient.size):
+        product = np.rint(np.float64(gradient[i]) * factor)
+        fits = abs(product) <= most  # not true of NaN
+        beyond += not fits
+        words[i] = np.int32(product if fits else 0.0)
+    return beyond == 0
 
 
 def factor_sums(merged: Merged, factor: float) -> Gradient:
@@ -276,10 +290,10 @@ def largest_so_far(rounds: Sequence[Int32s], empty: int) -> Int32s:
     blocks were empty, they stay empty.
     """
     largest: Int32s = np.max(rounds, axis=0)
-    known = np.flatnonzero(largest != empty)
-    if known.size == 0:
+    known_blocks = np.flatnonzero(largest != empty)
+    if known_blocks.size == 0:
         return largest
-    after = np.searchsorted(known, np.arange(largest.size))
-    before = known[np.maximum(after - 1, 0)]
-    guess = np.maximum(largest[before], largest[known[np.minimum(after, known.size - 1)]])
+    after = np.searchsorted(known_blocks, np.arange(largest.size))
+    before = known_blocks[np.maximum(after - 1, 0)]
+    guess = np.maximum(largest[before], largest[known_blocks[np.minimum(after, known_blocks.size - 1)]])
     return np.where(largest == empty, guess, largest)

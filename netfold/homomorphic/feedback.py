@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Decoded, Encoder, Exchange, State, advance, part_of, prefixed
-from netfold.homomorphic.message import Gradient, Merged, Round, Step, Work
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange, State, part_of, prefixed
+from netfold.homomorphic.drive import advance
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Round, Step
 
 STATE_BYTES = 4  # per element
 
@@ -36,20 +38,14 @@ class KeepingEncoder(Encoder):
         self.encoder.begin(step)
 
     def vector_of(self, gradient: Gradient, round: Round) -> Gradient | None:
-        """What is kept for a bucket; None before the end of its first round.
-
-        Raises
-        ------
-        ValueError
-            The bucket had another length before.
-        """
-        held = self.kept.get(round.bucket)
-        if held is not None and held.size != gradient.size:
+        """What is kept for a bucket, whose length never changes; None before the end of its first round."""
+        vector = self.kept.get(round.bucket)
+        if vector is not None and vector.size != gradient.size:
             raise ValueError(
-                f"bucket {round.bucket} has {gradient.size} elements, its {self.keeps} has {held.size}: "
+                f"bucket {round.bucket} has {gradient.size} elements, its {self.keeps} has {vector.size}: "
                 f"a bucket with {self.option} keeps its length"
             )
-        return held
+        return vector
 
     def state(self) -> State:
         """What is kept, and the state of the encoder."""
@@ -75,11 +71,11 @@ class FeedbackEncoder(KeepingEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Exchange gradient + residual; keep what was not contributed."""
-        held = self.vector_of(gradient, round)
-        owed = gradient if held is None else gradient + held
+        residual = self.vector_of(gradient, round)
+        owed = gradient if residual is None else gradient + residual
         # Two additions: of the residual, and of the contribution taken away.
         additions = Work(4 * gradient.nbytes, 2 * gradient.nbytes, 2 * gradient.size)
-        decoded = yield from charged(self.encoder.exchange(owed, round), additions)
+        decoded = yield from charge(self.encoder.exchange(owed, round), additions)
         self.kept[round.bucket] = owed - decoded.contribution
         return decoded
 
@@ -91,7 +87,7 @@ def with_feedback(encoder: Encoder, has_feedback: bool) -> Encoder:
     return FeedbackEncoder(encoder) if has_feedback else encoder
 
 
-def charged(exchange: Exchange, more: Work) -> Exchange:
+def charge(exchange: Exchange, more: Work) -> Exchange:
     """Charge the first message of an exchange for more work; it starts no more kernels."""
     answers: tuple[Merged, ...] | None = None
     while True:
@@ -100,7 +96,7 @@ def charged(exchange: Exchange, more: Work) -> Exchange:
             return sent
         if answers is None and sent:
             work = sent[0].work
-            both = Work(work.read_bytes + more.read_bytes, work.written_bytes + more.written_bytes)
-            both = replace(both, flops=work.flops + more.flops, launches=work.launches)
-            sent = (replace(sent[0], work=both), *sent[1:])
+            total_work = Work(work.read_bytes + more.read_bytes, work.written_bytes + more.written_bytes)
+            total_work = replace(total_work, flops=work.flops + more.flops, launches=work.launches)
+            sent = (replace(sent[0], work=total_work), *sent[1:])
         answers = yield sent

@@ -13,8 +13,19 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, LockStepError, Request, Server
 from netfold.homomorphic.drive import Sent, drive
-from netfold.homomorphic.merge import combine, gathered, merge_all, operand, unchanged_by
-from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Round, Words
+from netfold.homomorphic.merge import (
+    WORD_BITS,
+    WORD_MAX,
+    Merge,
+    Merged,
+    Words,
+    combine,
+    gather,
+    merge_all,
+    operand,
+    unchanged_by,
+)
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.keyed import mix_plain
 
 Order = Sequence["int | Order"]
@@ -86,9 +97,9 @@ def fold(
         key = mix_plain(round.seed, round.step, round.bucket, number)
         folded.messages.append(operation)
         answers = tuple(
-            answered(server, [messages[part].words for messages in operation], request)
+            answer_of_server(server, [messages[part].words for messages in operation], request)
             if server is not None and message.merge is Merge.GATHER
-            else merged([messages[part] for messages in operation], order, mix_plain(key, part))
+            else merge_in_order([messages[part] for messages in operation], order, mix_plain(key, part))
             for part, message in enumerate(operation[0])
             for request in [Request(round.step, round.bucket, number, message.label, round.tensors)]
         )
@@ -98,7 +109,7 @@ def check_lock_step(sent: Sequence[Sent]) -> None:
     for rank, output in enumerate(sent):
         if _kinds(output) != _kinds(sent[0]):
             raise LockStepError(
-                f"worker {rank} sends {described(output)}, but worker 0 sends {described(sent[0])}: all "
+                f"worker {rank} sends {describe(output)}, but worker 0 sends {describe(sent[0])}: all "
                 "workers of a round must send the same messages; were they "
                 "given different codecs, gradients or merged words?"
             )
@@ -108,7 +119,7 @@ def _kinds(sent: Sent) -> list[object]:
     return [message.kind for message in sent] if isinstance(sent, tuple) else [sent.total.size]
 
 
-def described(sent: Sent) -> str:
+def describe(sent: Sent) -> str:
     """What a worker sends in an operation, in words: all that must be the same at all workers."""
     if isinstance(sent, Decoded):
         return f"nothing more, having decoded {sent.total.size} elements"
@@ -138,16 +149,16 @@ def _ranks(order: Order) -> Iterator[int]:
             yield from _ranks(branch)
 
 
-def answered(server: Server, parts: Sequence[Words], request: Request) -> Merged:
+def answer_of_server(server: Server, parts: Sequence[Words], request: Request) -> Merged:
     return Merged(server.merge(parts, request), len(parts))
 
 
-def merged(messages: Sequence[Message], order: Order, key: int = 0) -> Merged:
+def merge_in_order(messages: Sequence[Message], order: Order, key: int = 0) -> Merged:
     """Merge one message of every worker in this order."""
     first = messages[0]
     present = np.array([not message.is_absent for message in messages])
     if first.merge is Merge.GATHER:
-        return gathered([message.words for message in messages])
+        return gather([message.words for message in messages])
     if not present.any():
         return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
     aggregate, is_shared = _merged_in(order, messages, key, count(1))
@@ -175,12 +186,12 @@ def _merged_in(
 
 
 def _operand_of(
-    one: int | Order, messages: Sequence[Message], key: int, merges: Iterator[int]
+    branch: int | Order, messages: Sequence[Message], key: int, merges: Iterator[int]
 ) -> tuple[Merged, bool]:
     """One worker's message, or what is merged first; as `_merged_in`."""
-    if not isinstance(one, int):
-        return _merged_in(one, messages, key, merges)
-    message = messages[one]
+    if not isinstance(branch, int):
+        return _merged_in(branch, messages, key, merges)
+    message = messages[branch]
     if message.is_absent:
         return Merged(message.words, 0), True
     words = operand(message.merge, message.words, message.table, message.lane_bits)

@@ -34,7 +34,8 @@ from netfold.homomorphic.exponents import (
     largest_so_far,
     not_finite,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Words, Work
+from netfold.homomorphic.merge import Merge, Merged, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.bits import bits_of, double_of, trailing_zeros
 from netfold.kernels.compiled import inlined, kernel
 
@@ -331,16 +332,16 @@ class AgreedRanges:
 
     def part(self, first_block: int, last_block: int) -> AgreedRanges:
         """The ranges of a range of blocks."""
-        some = slice(first_block, last_block)
+        blocks = slice(first_block, last_block)
         ranges = self.ranges
         return AgreedRanges(
-            ranges._replace(tops=ranges.tops[some], lows=ranges.lows[some], digits=ranges.digits[some])
+            ranges._replace(tops=ranges.tops[blocks], lows=ranges.lows[blocks], digits=ranges.digits[blocks])
         )
 
     def covers(self, actual: AgreedRanges) -> NDArray[np.bool_]:
         """Blocks whose bits are all within the forecast ones."""
-        mine, other = self.ranges, actual.ranges
-        return np.asarray((mine.tops >= other.tops) & (mine.lows <= other.lows))
+        forecast, other = self.ranges, actual.ranges
+        return np.asarray((forecast.tops >= other.tops) & (forecast.lows <= other.lows))
 
 
 @dataclass(frozen=True)
@@ -386,7 +387,7 @@ class Exact:
                 f"the merged exponents of block {block} say that values below 2**{tops[block]} are multiples "
                 f"of 2**{lows[block]}: a worker's exponents were damaged on the way"
             )
-        return _agreed(tops, lows, round.workers)
+        return _agree(tops, lows, round.workers)
 
     def forecast(self, history: Sequence[AgreedRanges]) -> AgreedRanges:
         """The union of earlier ranges (for empty blocks, of their neighbours'), plus some bits.
@@ -401,7 +402,7 @@ class Exact:
         spans = tops - lows + _SPARE_LOW_BITS
         lows = np.maximum(tops - -(-spans // last.digit_bits) * last.digit_bits, _LOW_MIN)
         tops[is_empty], lows[is_empty] = EMPTY_TOP, EMPTY_LOW
-        return _agreed(tops, lows, 1 << last.sum_bits)
+        return _agree(tops, lows, 1 << last.sum_bits)
 
     def record(self, agreed: AgreedRanges) -> NDArray[np.int32]:
         return np.concatenate([agreed.ranges.tops, agreed.ranges.lows])
@@ -409,13 +410,13 @@ class Exact:
     def recall(self, words: NDArray[np.int32], workers: int) -> AgreedRanges:
         """The ranges of these tops and lows."""
         tops, lows = np.split(words, 2)
-        return _agreed(tops, lows, workers)
+        return _agree(tops, lows, workers)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
         return RoundingBound(len(gradients))
 
 
-def _agreed(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:
+def _agree(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:
     """Ranges with the most bits per digit for which sums over all workers fit int32."""
     sum_bits = (workers - 1).bit_length()
     digit_bits = 31 - sum_bits
@@ -546,9 +547,7 @@ class NumberFormat(Protocol[A]):
     """A number format, without state."""
 
     merge: ClassVar[Merge]
-    """Merge of its words."""
     dtype: ClassVar[type[np.generic]]
-    """Type of its words."""
     label: ClassVar[str]
     """Label of the message that it announces, if any."""
 

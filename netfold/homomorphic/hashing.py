@@ -94,23 +94,23 @@ def find_positions(index: WideIndex, positions: Positions) -> int:
 @inlined
 def murmur3(block: Integer, seed: Integer) -> np.uint32:
     """MurmurHash3_x86_32 (Appleby, public domain) of a block number as four bytes, lowest first."""
-    bits = _rotated(np.uint32(block) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    bits = _rotate(np.uint32(block) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
     bits = np.uint32(seed) ^ np.uint32(bits)
-    bits = np.uint32(_rotated(bits, 13) * np.uint32(5) + np.uint32(0xE6546B64)) ^ np.uint32(4)
+    bits = np.uint32(_rotate(bits, 13) * np.uint32(5) + np.uint32(0xE6546B64)) ^ np.uint32(4)
     bits = np.uint32((bits ^ (bits >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     bits = np.uint32((bits ^ (bits >> np.uint32(13))) * np.uint32(0xC2B2AE35))
     return np.uint32(bits ^ (bits >> np.uint32(16)))
 
 
 @inlined
-def _rotated(bits: Integer, by: int) -> np.uint32:
+def _rotate(bits: Integer, by: int) -> np.uint32:
     """The low 32 bits, rotated to the left."""
     low = np.uint32(bits)
     return np.uint32((low << np.uint32(by)) | (low >> np.uint32(32 - by)))
 
 
 @inlined
-def scaled(bits: np.uint64, size: np.uint64) -> np.uint64:
+def scale_to(bits: np.uint64, size: np.uint64) -> np.uint64:
     # The low 32 bits of a hash become a number below `size`, without a division.
     return ((bits & _LOW) * size) >> _HALF
 
@@ -124,9 +124,9 @@ def _starts(hashing: Hashing, block: np.uint64) -> tuple[np.uint64, np.uint64, n
         bits = splitmix64(hashing.key + block)
         size = rows * lanes
         return (
-            scaled(bits >> _HALF, size),
-            scaled(bits, size),
-            scaled((bits * _THIRD) >> _HALF, size),
+            scale_to(bits >> _HALF, size),
+            scale_to(bits, size),
+            scale_to((bits * _THIRD) >> _HALF, size),
         )
     if hashing.setting == ROTATED:
         return (
@@ -164,9 +164,9 @@ def _place_elements(hashing: Hashing, positions: Positions, counters: Counters) 
     size = np.uint64(hashing.rows)
     for k in range(positions.size):
         bits = splitmix64(hashing.key + np.uint64(positions[k]))
-        counters.first[k] = np.uint32(scaled(bits >> _HALF, size))
-        counters.second[k] = np.uint32(size + scaled(bits, size))
-        counters.third[k] = np.uint32(size + size + scaled((bits * _THIRD) >> _HALF, size))
+        counters.first[k] = np.uint32(scale_to(bits >> _HALF, size))
+        counters.second[k] = np.uint32(size + scale_to(bits, size))
+        counters.third[k] = np.uint32(size + size + scale_to((bits * _THIRD) >> _HALF, size))
 
 
 @kernel

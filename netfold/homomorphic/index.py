@@ -14,18 +14,9 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import DecodeError, State
 from netfold.homomorphic.exponents import Compact, all_of
 from netfold.homomorphic.formats import Agreed, NumberFormat, word_starts
-from netfold.homomorphic.message import (
-    WORD_MAX,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    Work,
-)
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import WORD_MAX, Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.kernels import rng_streams
 from netfold.kernels.bits import popcount, trailing_zeros
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
@@ -51,10 +42,10 @@ def write_index(values: NDArray[Any], index: Index) -> None:
     For a gradient, these are its members; for the words of an index, the words that are not zero.
     """
     for w in range(index.size):
-        some = values[32 * w : 32 * w + 32]
+        word_values = values[32 * w : 32 * w + 32]
         word = 0
-        for j in range(some.size):
-            word |= int(some[j] != 0) << j
+        for j in range(word_values.size):
+            word |= int(word_values[j] != 0) << j
         index[w] = word
 
 
@@ -295,7 +286,7 @@ class WorkerBucket:
 
 
 @dataclass(frozen=True)
-class Members:
+class SupportIndex:
     """A set of elements of a bucket, block by block."""
 
     index: WideIndex
@@ -307,26 +298,26 @@ class Members:
         return int(self.starts[-1])
 
 
-def members_of(index: WideIndex, block_elements: int) -> Members:
+def support_of(index: WideIndex, block_elements: int) -> SupportIndex:
     block_words = block_elements // WORD_ELEMENTS
     starts = np.empty(-(-index.size // block_words) + 1, np.int64)
     count_members_of_blocks(index, block_words, starts)
-    return Members(index, starts, block_elements)
+    return SupportIndex(index, starts, block_elements)
 
 
-def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
+def nonzeros_of(support: SupportIndex, gradient: Gradient) -> Compact:
     """A worker's non-zero values if they are few enough that gathering pays; else all values."""
-    if DENSE_SHARE * own.count > gradient.size:
-        return all_of(gradient, own.block_elements)
-    values, block_words = np.empty(own.count, np.float32), own.block_elements // WORD_ELEMENTS
+    if DENSE_SHARE * support.count > gradient.size:
+        return all_of(gradient, support.block_elements)
+    values, block_words = np.empty(support.count, np.float32), support.block_elements // WORD_ELEMENTS
 
     def write(first: int, last: int) -> None:
-        part = gradient[first * own.block_elements : last * own.block_elements]
-        index = own.index[first * block_words : last * block_words]
-        gather(index, part, values[own.starts[first] : own.starts[last]])
+        part = gradient[first * support.block_elements : last * support.block_elements]
+        index = support.index[first * block_words : last * block_words]
+        gather(index, part, values[support.starts[first] : support.starts[last]])
 
-    in_parallel(write, own.starts.size - 1)
-    return Compact(values, own.starts, gradient)
+    in_parallel(write, support.starts.size - 1)
+    return Compact(values, support.starts, gradient)
 
 
 def full_support(elements: int) -> WideIndex:
@@ -339,50 +330,50 @@ def full_support(elements: int) -> WideIndex:
 class WordLayout(NamedTuple):
     """Where the words of members are in a message: one group of blocks after the other."""
 
-    members: Members
+    support: SupportIndex
     agreed: Agreed
     group_blocks: int
     offsets: NDArray[np.int64]  # (groups + 1,) words before each group
 
 
-def word_layout(members: Members, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
-    return WordLayout(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
+def word_layout(support: SupportIndex, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
+    return WordLayout(support, agreed, group_blocks, word_starts(agreed, support.starts, group_blocks))
 
 
-def encode(place: WordLayout, source: Compact, words: NDArray[Any]) -> None:
+def encode(layout: WordLayout, source: Compact, words: NDArray[Any]) -> None:
     """Write one worker's words of all members, `(offsets[-1],)`.
 
     `source` has the members' values only, or all values of the gradient.
     """
-    is_gathered = source.values.size == place.members.count
+    is_gathered = source.values.size == layout.support.count
 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
-            part = _chunk(place, chunk)
+            part = _chunk(layout, chunk)
             if is_gathered:
                 values = source.values[part.members]
             else:
                 values = np.empty(part.starts[-1], np.float32)
                 gather(part.index, source.gradient[part.elements], values)
-            part.agreed.encode(values, part.starts, place.group_blocks, words[part.words])
+            part.agreed.encode(values, part.starts, layout.group_blocks, words[part.words])
 
-    in_parallel(write, _chunks(place))
+    in_parallel(write, _chunks(layout))
 
 
-def decode(place: WordLayout, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
+def decode(layout: WordLayout, words: NDArray[Any], decoded: Gradient, clear: bool) -> int:
     """Write the values of merged words into `decoded`, and with `clear` zero to all other elements.
 
     Returns the number of sums that are beyond float32 and became infinite.
     """
-    infinite = np.zeros(_chunks(place), np.int64)
+    infinite = np.zeros(_chunks(layout), np.int64)
 
     def write(first: int, last: int) -> None:
         for chunk in range(first, last):
-            part = _chunk(place, chunk)
+            part = _chunk(layout, chunk)
             if not (clear or part.starts[-1]):
                 continue
             values = np.empty(part.starts[-1], np.float32)
-            infinite[chunk] = part.agreed.decode(words[part.words], part.starts, place.group_blocks, values)
+            infinite[chunk] = part.agreed.decode(words[part.words], part.starts, layout.group_blocks, values)
             scatter(part.index, values, decoded[part.elements], clear)
 
     in_parallel(write, infinite.size)
@@ -401,52 +392,54 @@ class _Chunk:
     words: slice
 
 
-def _chunk_groups(place: WordLayout) -> int:
-    return max(1, CHUNK_ELEMENTS // (place.group_blocks * place.members.block_elements))
+def _chunk_groups(layout: WordLayout) -> int:
+    return max(1, CHUNK_ELEMENTS // (layout.group_blocks * layout.support.block_elements))
 
 
-def _chunks(place: WordLayout) -> int:
-    return -(-(place.offsets.size - 1) // _chunk_groups(place))
+def _chunks(layout: WordLayout) -> int:
+    return -(-(layout.offsets.size - 1) // _chunk_groups(layout))
 
 
-def _chunk(place: WordLayout, number: int) -> _Chunk:
-    members = place.members
-    groups = slice(number * _chunk_groups(place), (number + 1) * _chunk_groups(place))
-    last_group = min(groups.stop, place.offsets.size - 1)
-    first = groups.start * place.group_blocks
-    last = min(groups.stop * place.group_blocks, members.starts.size - 1)
-    elements = slice(first * members.block_elements, last * members.block_elements)
+def _chunk(layout: WordLayout, number: int) -> _Chunk:
+    support = layout.support
+    groups = slice(number * _chunk_groups(layout), (number + 1) * _chunk_groups(layout))
+    last_group = min(groups.stop, layout.offsets.size - 1)
+    first = groups.start * layout.group_blocks
+    last = min(groups.stop * layout.group_blocks, support.starts.size - 1)
+    elements = slice(first * support.block_elements, last * support.block_elements)
     return _Chunk(
-        index=members.index[elements.start // WORD_ELEMENTS : elements.stop // WORD_ELEMENTS],
-        starts=members.starts[first : last + 1] - members.starts[first],
-        agreed=place.agreed.part(first, last),
+        index=support.index[elements.start // WORD_ELEMENTS : elements.stop // WORD_ELEMENTS],
+        starts=support.starts[first : last + 1] - support.starts[first],
+        agreed=layout.agreed.part(first, last),
         elements=elements,
-        members=slice(int(members.starts[first]), int(members.starts[last])),
-        words=slice(int(place.offsets[groups.start]), int(place.offsets[last_group])),
+        members=slice(int(support.starts[first]), int(support.starts[last])),
+        words=slice(int(layout.offsets[groups.start]), int(layout.offsets[last_group])),
     )
 
 
-def exchange_members(
-    bucket: WorkerBucket, place: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
+def exchange_values(
+    bucket: WorkerBucket, layout: WordLayout, numbers: NumberFormat[Any], label: str, clear: bool = True
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
     """Sum the members' values in one operation and `decode` them; return the number of infinite sums."""
-    (merged,) = yield (members_message(bucket.gradient, place, numbers, label),)
+    (merged,) = yield (members_message(bucket.gradient, layout, numbers, label),)
 
     def written() -> tuple[Gradient, int]:
         decoded = np.empty_like(bucket.gradient) if clear else bucket.decoded.copy()
-        return decoded, decode(place, merged.words, decoded, clear)
+        return decoded, decode(layout, merged.words, decoded, clear)
 
     received = [merged.words] if clear else [merged.words, bucket.decoded]
-    known: list[NDArray[Any]] = [place.members.index, place.offsets, numbers.record(place.agreed)]
+    known: list[NDArray[Any]] = [layout.support.index, layout.offsets, numbers.record(layout.agreed)]
     bucket.decoded, infinite = bucket.round.once(label, received, known, written)
     return infinite
 
 
-def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat[Any], label: str) -> Message:
+def members_message(
+    gradient: Gradient, layout: WordLayout, numbers: NumberFormat[Any], label: str
+) -> Message:
     """One worker's words of all members, as a message."""
-    words = np.empty(int(place.offsets[-1]), numbers.dtype)
-    encode(place, all_of(gradient, place.members.block_elements), words)
-    index_bytes, value_bytes = place.members.index.nbytes, 4 * place.members.count
+    words = np.empty(int(layout.offsets[-1]), numbers.dtype)
+    encode(layout, all_of(gradient, layout.support.block_elements), words)
+    index_bytes, value_bytes = layout.support.index.nbytes, 4 * layout.support.count
     return Message(
         words,
         numbers.merge,
@@ -481,17 +474,17 @@ def report_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
 
 
 IndexKind = Literal["flat", "two_level", "bloom"]
-Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "Membership"]
+Operations = Generator[tuple[Message, ...], tuple[Merged, ...], "AgreedUnion"]
 
 BLOCK_ELEMENTS_MAX = 65_536
 
 
-class Membership(NamedTuple):
+class AgreedUnion(NamedTuple):
     """The agreed index of a round; all fields except `own` are the same at every worker."""
 
     own: WideIndex  # (⌈elements / 64⌉,) the support of this worker
     union: WideIndex  # the union support; bloom: and false positives
-    members: int  # set bits of the union
+    union_elements: int  # set bits of the union
     merged: tuple[Merged, ...]  # the messages sent along with the index
 
 
@@ -565,9 +558,9 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     decode_work = Work(3 * words.nbytes + scan.own.nbytes, scan.own.nbytes)
     united, *others = yield (Message(words, Merge.OR, "index", scan.work, decode_work=decode_work), *beside)
     check_contains(words, united.words)
-    union = widened(united.words)
+    union = widen(united.words)
     _check_end(union, scan.elements, "elements")
-    return Membership(scan.own, union, count_members(union), tuple(others))
+    return AgreedUnion(scan.own, union, count_members(union), tuple(others))
 
 
 def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
@@ -587,7 +580,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
         *beside,
     )
     check_contains(blocks, united.words)
-    live = widened(united.words)
+    live = widen(united.words)
     _check_end(live, support.size, "blocks of 64 elements")
     words = np.empty(count_members(live), np.uint64)
     union = np.zeros_like(support)
@@ -606,9 +599,9 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
             ),
         )
         check_contains(words.view(np.uint32), united.words)
-        scatter_words(live, widened(united.words), union)
+        scatter_words(live, widen(united.words), union)
         _check_end(union, scan.elements, "elements")
-    return Membership(support, union, count_members(union), tuple(others))
+    return AgreedUnion(support, union, count_members(union), tuple(others))
 
 
 def _exchange_bloom(
@@ -627,17 +620,17 @@ def _exchange_bloom(
         scan, counted, beside = scan._replace(work=Work()), tuple(others), ()
     filter = design_filter(scan.elements, expected)
     if filter is None:
-        membership = yield from _exchange_flat(scan, beside)
+        agreed_union = yield from _exchange_flat(scan, beside)
     else:
-        membership = yield from _exchange_filter(scan, filter, round, beside)
-    memory.remember(round.bucket, membership.members)
-    return membership._replace(merged=counted + membership.merged)
+        agreed_union = yield from _exchange_filter(scan, filter, round, beside)
+    memory.remember(round.bucket, agreed_union.union_elements)
+    return agreed_union._replace(merged=counted + agreed_union.merged)
 
 
 def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Message, ...]) -> Operations:
     """Exchange a filter and query it for all elements. A small filter only has more false positives."""
     support = scan.own
-    key = np.uint64(mix_plain(round.seed, round.step, round.bucket, purposes.FILTER))
+    key = np.uint64(mix_plain(round.seed, round.step, round.bucket, rng_streams.FILTER))
     filled = np.zeros(filter.words, np.uint64)
     inserted_bytes = filled.itemsize * filter.hashes * insert(support, 0, filter.hashes, key, filled)
     words = filled.view(np.uint32)
@@ -658,9 +651,9 @@ def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Me
     )
     check_contains(words, united.words)
     union = np.empty_like(support)
-    query(widened(united.words), filter.hashes, key, 0, union)
+    query(widen(united.words), filter.hashes, key, 0, union)
     union[-1] &= ~_beyond(scan.elements)
-    return Membership(support, union, count_members(union), tuple(others))
+    return AgreedUnion(support, union, count_members(union), tuple(others))
 
 
 def _count_message(scan: _Scan, workers: int) -> Message:
@@ -670,12 +663,12 @@ def _count_message(scan: _Scan, workers: int) -> Message:
     return Message(np.array([count], np.int32), Merge.ADD, "count", work)
 
 
-def _checked_total(total: int, own: int, workers: int) -> int:
+def _checked_total(total: int, own_count: int, workers: int) -> int:
     """The sum of the workers' counts; an impossible sum is an error."""
     limit = WORD_MAX // workers * workers
-    if not own <= total <= limit:
+    if not own_count <= total <= limit:
         raise DecodeError(
-            f"the merged count of members is {total}: must be between {own}, which this worker sent, "
+            f"the merged count of members is {total}: must be between {own_count}, which this worker sent, "
             f"and {limit}: a worker's count was lost or damaged on the way"
         )
     return total
@@ -686,7 +679,7 @@ def _narrow(index: WideIndex, elements: int) -> Index:
     return index.view(np.uint32)[: -(-elements // 32)]
 
 
-def widened(words: Index) -> WideIndex:
+def widen(words: Index) -> WideIndex:
     """Copy 32-bit words into 64-bit words; an odd last word gets an upper half of zeros."""
     wide = np.zeros(-(-words.size // 2), np.uint64)
     wide.view(np.uint32)[: words.size] = words

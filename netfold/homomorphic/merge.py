@@ -1,4 +1,4 @@
-"""The merge operations: how two messages combine, on a switch, on a host or in a test.
+"""The merges: how the words of two messages combine, on a switch, on a host or in a test.
 
 The `*_words` kernels merge one packet's words into an accumulator in place; switch and host kernels call
 them on slices. `combine` and `merge_all` are the same operations as pure functions on whole messages.
@@ -11,28 +11,144 @@ Lanes of 4 bits are counters that a wrapping adder of 32 bits adds: one that ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import (
-    CODE_BITS,
-    WORD_BITS,
-    Hop,
-    HostMerge,
-    Merge,
-    Merged,
-    Message,
-    Words,
-    check_lanes,
-    words_per_word,
-)
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 
+Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST) or float32 (FLOAT_ADD)
+WORD_MAX = 2**31 - 1  # the largest int32
+WORD_BITS = 32
+LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
+COUNTER_BITS = 4  # lanes of this width are unsigned, and adders of 32 bits that wrap add them
+CODE_BITS = 4
+"""Bits of a code of TABLE_ADD."""
+
+
+class Merge(Enum):
+    """How two messages of one network operation combine (see above).
+
+    Each has a name in scenarios and reports, a number in compiled code, and the types of words it takes.
+    """
+
+    number: int
+    dtypes: tuple[type[np.generic], ...]
+
+    def __new__(cls, name: str, number: int, *dtypes: type[np.generic]) -> Merge:
+        """Make the name the value: `Merge("add")`."""
+        merge = object.__new__(cls)
+        merge._value_, merge.number, merge.dtypes = name, number, dtypes
+        return merge
+
+    ADD = "add", 0, np.int32  # hosts wrap; a switch does what its profile says
+    OR = "or", 1, np.uint32  # bitwise union
+    MAX = "max", 2, np.int32  # the larger
+    FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
+    SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
+    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to lanes; or these
+    GATHER = "gather", 6  # cannot be merged: every worker must receive every message
+    HOST = "host", 7, np.uint32  # merged by a function of the codec (`HostMerge`), on hosts only
+
+
+MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}
+"""Merges that switches and hosts can do on the way."""
+ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
+SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})
+"""Merges that add in lanes of integers."""
+
+
+def words_per_word(merge: Merge, lane_bits: int) -> int:
+    """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a lane."""
+    return lane_bits // CODE_BITS if merge is Merge.TABLE_ADD else 1
+
+
+def check_lanes(merge: Merge, lane_bits: int, table: NDArray[np.int32] | None = None) -> None:
+    """Check that a merge has lanes of this width, and that the values of a table fit them.
+
+    Raises
+    ------
+    ValueError
+        What was found, and what is allowed.
+    """
+    allowed = LANE_BITS if merge is Merge.ADD else LANE_BITS[1:] if merge in SUMS else (WORD_BITS,)
+    if lane_bits not in allowed:
+        *others, last = map(str, allowed)
+        widths = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"{merge.value} merges lanes of {widths} bits, found {lane_bits}")
+    if table is None:
+        return
+    if table.shape != (2**CODE_BITS,) or table.dtype != np.int32:
+        raise ValueError(
+            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
+            f"found {table.dtype} of shape {table.shape}"
+        )
+    most = 2 ** (lane_bits - 1) - 1
+    if not -most - 1 <= int(table.min()) <= int(table.max()) <= most:
+        raise ValueError(
+            f"a table for lanes of {lane_bits} bits has values from {-most - 1} to {most}, "
+            f"found {table.min()} to {table.max()}"
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of encoding or decoding a message; device models charge for it."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    flops: int = 0
+    launches: int = 1  # kernels of the device that start one after the other
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is none: it takes no time, and starts no kernel."""
+        return not (self.read_bytes or self.written_bytes or self.flops)
+
+
+@dataclass(frozen=True)
+class Holders:
+    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r.
+
+    A worker that is absent is no holder, whether its header was in time or late.
+    """
+
+    bitmaps: NDArray[np.uint32]  # (units,)
+    unit_words: int  # the last unit may be shorter
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merged message: its words, and who contributed, as the packets say that carried it.
+
+    Workers may share the words: do not write to them. Words that nobody contributed to are those that change
+    no others (`homomorphic.merge.unchanged_by`): zeros, of MAX the smallest int32.
+    """
+
+    words: Words
+    """Merged words; of TABLE_ADD packed lanes, of GATHER none, or a server's answer."""
+    workers: int
+    """Workers that contributed; with `holders`: to at least one unit."""
+    exponents: NDArray[np.int8] | None = None
+    """Agreed exponents of a scaled message, whose words are int32."""
+    parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
+    is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
+    holders: Holders | None = None  # the contributors, where some may be missing
+    present: NDArray[np.bool_] | None = None  # (workers,) who contributed; None: all, unknown, or see `parts`
+    is_mixed: bool = False  # parts of it say that different workers contributed: something is wrong
+
+    @property
+    def size_bytes(self) -> int:
+        """Payload bytes of the merged words, their exponents, and the parts of all workers."""
+        exponents = 0 if self.exponents is None else self.exponents.size
+        return self.words.nbytes + exponents + sum(part.nbytes for part in self.parts)
+
+
 _CODES = WORD_BITS // CODE_BITS
-"""Codes in a word."""
 _CODE_MAX = np.uint32(2**CODE_BITS - 1)
 _LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
 
@@ -63,7 +179,7 @@ def max_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
 
 @kernel
 def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]) -> None:
-    # Every NaN becomes the same NaN, because processors differ in which of two they return.
+    """Add float32 words in place. NaNs become one NaN: processors differ in which of two they return."""
     for i in range(words.size):
         total = accumulator[i] + words[i]
         accumulator[i] = total if total == total else _NAN
@@ -89,9 +205,11 @@ def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
 def sign_words(
     accumulator: NDArray[np.uint32], words: NDArray[np.uint32], threshold: Integer, key: Integer
 ) -> None:
-    # Marsit's one-bit merge (Wu et al., DAC 2022) in its weighted form: where bits differ, the accumulator's
-    # survives with `threshold / 2**32`, see `keep_threshold`. A packet must not be merged twice, and every
-    # merge needs its own `key`.
+    """Marsit's one-bit merge (Wu et al., DAC 2022) in its weighted form, in place.
+
+    Where bits differ, the accumulator's survives with `threshold / 2**32`, see `keep_threshold`. A packet
+    must not be merged twice, and every merge needs its own `key`.
+    """
     for i in range(words.size):
         differing = np.uint64(accumulator[i] ^ words[i])
         if differing:
@@ -101,8 +219,10 @@ def sign_words(
 
 @inlined
 def survival(accumulated_workers: Integer, arriving_workers: Integer) -> np.int64:
-    # The probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded to nearest.
-    # With it the surviving bit is a uniformly random worker's, for any order and tree of merges.
+    """The probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded.
+
+    With it the surviving bit is a uniformly random worker's, for any order and tree of merges.
+    """
     total = accumulated_workers + arriving_workers
     return ((np.int64(accumulated_workers) << np.int64(32)) + total // 2) // total
 
@@ -142,7 +262,7 @@ def lift_words(
 def lift(
     words: NDArray[np.uint32], table: NDArray[np.int32], lane_bits: int = WORD_BITS
 ) -> NDArray[np.int32]:
-    # Eight lanes for each word of packed 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024).
+    """Eight lanes for each word of 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024)."""
     check_lanes(Merge.TABLE_ADD, lane_bits, table)
     lifted = np.empty(words_per_word(Merge.TABLE_ADD, lane_bits) * words.size, np.int32)
     lift_words(words, table, lifted, lane_bits)
@@ -150,7 +270,7 @@ def lift(
 
 
 def lanes_of(words: Words, lane_bits: int) -> NDArray[Any]:
-    # A view of the same memory. No type has 4 bits, so lanes of 4 bits are words.
+    """A view of the same memory. No type has 4 bits, so lanes of 4 bits are words."""
     return words.view(_LANE_TYPES.get(lane_bits, words.dtype.type))
 
 
@@ -194,27 +314,19 @@ def combine(
 
 
 def unchanged_by(merge: Merge, words: int) -> Words:
-    # Merged with others, they change nothing but the sign of a float −0. SIGN has no such word: with no
-    # worker behind it, it gives way to any other.
+    """Words that change nothing when merged with others, but the sign of a float −0.
+
+    SIGN has no such word: with no worker behind it, it gives way to any other.
+    """
     smallest = np.iinfo(np.int32).min if merge is Merge.MAX else 0
     return np.full(words, smallest, merge.dtypes[-1])
 
 
-def merged_message(messages: Sequence[Message], key: int = 0) -> Merged:
-    first = messages[0]
-    present = np.array([not message.is_absent for message in messages])
-    words = [message.words for message in messages if not message.is_absent]
-    if not words:
-        return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
-    merged = merge_all(first.merged_by, words, key, first.table, first.lane_bits)
-    return Merged(merged, len(words), present=None if present.all() else present)
-
-
-def gathered(parts: Sequence[Words]) -> Merged:
+def gather(parts: Sequence[Words]) -> Merged:
     """The messages of all workers, which are not merged; those without words contribute nothing."""
     present = np.array([part.size > 0 for part in parts])
-    named = None if present.all() else present
-    return Merged(parts[0][:0], int(present.sum()), parts=tuple(parts), present=named)
+    presence = None if present.all() else present
+    return Merged(parts[0][:0], int(present.sum()), parts=tuple(parts), present=presence)
 
 
 def merge_all(
@@ -300,7 +412,36 @@ def _merge_into(
             add_words(lanes_of(accumulator, lane_bits), lanes_of(words, lane_bits))
 
 
-# Merges that only hosts can do, part by part and hop by hop; see `message.HostMerge`.
+# Merges that only hosts can do, part by part and hop by hop.
+
+
+class Hop(NamedTuple):
+    """One merge on a host."""
+
+    accumulated_workers: int
+    arriving_workers: int
+    key: int
+    """Key of the random draws; every merge has its own."""
+
+
+class HostMerge(Protocol):
+    """A merge that only hosts can do, such as decode, add and encode again, or the union of sparse lists.
+
+    A collective divides a message into parts, merges equal parts of several workers on the way, and joins the
+    merged parts. A merged part may have another length than its operands.
+    """
+
+    def split(self, words: Words, count: int) -> list[Words]:
+        """Divide one worker's words into `count` parts; part i of all workers has the same elements."""
+
+    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
+        """Merge two equal parts; neither is changed."""
+
+    def join(self, parts: Sequence[Words]) -> Words:
+        """The words of a whole message from its merged parts."""
+
+    def work(self, accumulated: Words, arriving: Words) -> Work:
+        """The work of one merge of such parts."""
 
 
 class HostHop(NamedTuple):
@@ -325,14 +466,16 @@ def replay(merge: HostMerge, parts: Sequence[Words], order: Sequence[Sequence[Ho
     pieces = [split_host(merge, words, len(order)) for words in parts]
     merged = []
     for index, hops in enumerate(order):
-        held = {rank: Merged(worker_pieces[index], 1) for rank, worker_pieces in enumerate(pieces)}
+        partials = {rank: Merged(worker_pieces[index], 1) for rank, worker_pieces in enumerate(pieces)}
         for hop in hops:
-            if hop.into == hop.taken or not {hop.into, hop.taken} <= held.keys():
+            if hop.into == hop.taken or not {hop.into, hop.taken} <= partials.keys():
                 raise ValueError(f"part {index} merges worker {hop.taken} into {hop.into} out of order")
-            held[hop.into] = combine(merge, held[hop.into], held.pop(hop.taken), hop.key)
-        if len(held) != 1:
-            raise ValueError(f"part {index} leaves out workers: {len(held)} were not merged with each other")
-        merged.append(held.popitem()[1].words)
+            partials[hop.into] = combine(merge, partials[hop.into], partials.pop(hop.taken), hop.key)
+        if len(partials) != 1:
+            raise ValueError(
+                f"part {index} leaves out workers: {len(partials)} were not merged with each other"
+            )
+        merged.append(partials.popitem()[1].words)
     return join_host(merge, merged)
 
 
@@ -347,4 +490,5 @@ def split_host(merge: HostMerge, words: Words, count: int) -> list[Words]:
 
 
 def join_host(merge: HostMerge, parts: Sequence[Words]) -> Words:
+    """A whole message from the parts that `split_host` made."""
     return parts[0] if len(parts) == 1 else operand(Merge.HOST, merge.join(parts))

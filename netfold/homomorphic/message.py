@@ -1,4 +1,4 @@
-"""Messages of codecs: their words, how two of them combine, and what comes back merged."""
+"""What a codec sends, and what it knows when it does: messages, rounds, steps, and notes on them."""
 
 from __future__ import annotations
 
@@ -6,103 +6,29 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.merge import (
+    CODE_BITS,
+    WORD_BITS,
+    HostMerge,
+    Merge,
+    Merged,
+    Words,
+    Work,
+    merge_all,
+    unchanged_by,
+    words_per_word,
+)
 from netfold.kernels.bits import identity
 
-Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST) or float32 (FLOAT_ADD)
 Gradient = NDArray[np.float32]
 Result = TypeVar("Result", bound=tuple[Any, ...])
-WORD_MAX = 2**31 - 1  # the largest int32
-WORD_BITS = 32
 EXPONENT_MIN = -128  # the smallest int8
-LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
-COUNTER_BITS = 4  # lanes of this width are unsigned, and adders of 32 bits that wrap add them
-CODE_BITS = 4
-"""Bits of a code of TABLE_ADD."""
-
-
-class Merge(Enum):
-    """How two messages of one network operation combine (see `homomorphic.merge`).
-
-    Each has a name in scenarios and reports, a number in compiled code, and the types of words it takes.
-    """
-
-    number: int
-    dtypes: tuple[type[np.generic], ...]
-
-    def __new__(cls, name: str, number: int, *dtypes: type[np.generic]) -> Merge:
-        """Make the name the value: `Merge("add")`."""
-        merge = object.__new__(cls)
-        merge._value_, merge.number, merge.dtypes = name, number, dtypes
-        return merge
-
-    ADD = "add", 0, np.int32  # hosts wrap; a switch does what its profile says
-    OR = "or", 1, np.uint32  # bitwise union
-    MAX = "max", 2, np.int32  # the larger
-    FLOAT_ADD = "float_add", 3, np.float32  # order-dependent
-    SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
-    TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to lanes; or these
-    GATHER = "gather", 6  # cannot be merged: every worker must receive every message
-    HOST = "host", 7, np.uint32  # merged by a function of the codec (`HostMerge`), on hosts only
-
-
-MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}
-"""Merges that switches and hosts can do on the way."""
-ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
-SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})
-"""Merges that add in lanes of integers."""
-
-
-def words_per_word(merge: Merge, lane_bits: int) -> int:
-    """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a lane."""
-    return lane_bits // CODE_BITS if merge is Merge.TABLE_ADD else 1
-
-
-def check_lanes(merge: Merge, lane_bits: int, table: NDArray[np.int32] | None = None) -> None:
-    """Check that a merge has lanes of this width, and that the values of a table fit them.
-
-    Raises
-    ------
-    ValueError
-        What was found, and what is allowed.
-    """
-    allowed = LANE_BITS if merge is Merge.ADD else LANE_BITS[1:] if merge in SUMS else (WORD_BITS,)
-    if lane_bits not in allowed:
-        *others, last = map(str, allowed)
-        widths = f"{', '.join(others)} or {last}" if others else last
-        raise ValueError(f"{merge.value} merges lanes of {widths} bits, found {lane_bits}")
-    if table is None:
-        return
-    if table.shape != (2**CODE_BITS,) or table.dtype != np.int32:
-        raise ValueError(
-            f"table_add needs a table of 16 int32 values, one per 4-bit code, "
-            f"found {table.dtype} of shape {table.shape}"
-        )
-    most = 2 ** (lane_bits - 1) - 1
-    if not -most - 1 <= int(table.min()) <= int(table.max()) <= most:
-        raise ValueError(
-            f"a table for lanes of {lane_bits} bits has values from {-most - 1} to {most}, "
-            f"found {table.min()} to {table.max()}"
-        )
-
-
-@dataclass(frozen=True)
-class Work:
-    """Work of encoding or decoding a message; device models charge for it."""
-
-    read_bytes: int = 0
-    written_bytes: int = 0
-    flops: int = 0
-    launches: int = 1  # kernels of the device that start one after the other
-
-    @property
-    def is_free(self) -> bool:
-        """Whether there is none: it takes no time, and starts no kernel."""
-        return not (self.read_bytes or self.written_bytes or self.flops)
+NO_WORK = Work()
 
 
 @dataclass(frozen=True)
@@ -120,35 +46,6 @@ class Scaling:
     workers: int
 
 
-class Hop(NamedTuple):
-    """One merge on a host."""
-
-    accumulated_workers: int
-    arriving_workers: int
-    key: int
-    """Key of the random draws; every merge has its own."""
-
-
-class HostMerge(Protocol):
-    """A merge that only hosts can do, such as decode, add and encode again, or the union of sparse lists.
-
-    A collective divides a message into parts, merges equal parts of several workers on the way, and joins the
-    merged parts. A merged part may have another length than its operands.
-    """
-
-    def split(self, words: Words, count: int) -> list[Words]:
-        """Divide one worker's words into `count` parts; part i of all workers has the same elements."""
-
-    def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
-        """Merge two equal parts; neither is changed."""
-
-    def join(self, parts: Sequence[Words]) -> Words:
-        """The words of a whole message from its merged parts."""
-
-    def work(self, accumulated: Words, arriving: Words) -> Work:
-        """The work of one merge of such parts."""
-
-
 @dataclass(frozen=True)
 class Message:
     """One worker's message in one network operation.
@@ -162,10 +59,10 @@ class Message:
     words: Words
     merge: Merge
     label: str  # its name in reports: "index", "values", "fallback" …
-    work: Work = Work()
+    work: Work = NO_WORK
     scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
     table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
-    decode_work: Work = Work()
+    decode_work: Work = NO_WORK
     """Work of each worker for the merged message, charged when that arrives."""
     floats: NDArray[np.float32] | None = None  # added in place of words whose sum leaves int32
     lane_bits: int = WORD_BITS  # ADD, TABLE_ADD: width of the lanes that are added, packed in words
@@ -233,42 +130,15 @@ class Message:
         return int(self.words.size) * self.words.itemsize + exponents
 
 
-@dataclass(frozen=True)
-class Holders:
-    """The workers that contributed to each unit of merged words: bit r of `bitmaps` is worker r.
-
-    A worker that is absent is no holder, whether its header was in time or late.
-    """
-
-    bitmaps: NDArray[np.uint32]  # (units,)
-    unit_words: int  # the last unit may be shorter
-
-
-@dataclass(frozen=True)
-class Merged:
-    """A merged message: its words, and who contributed, as the packets say that carried it.
-
-    Workers may share the words: do not write to them. Words that nobody contributed to are those that change
-    no others (`homomorphic.merge.unchanged_by`): zeros, of MAX the smallest int32.
-    """
-
-    words: Words
-    """Merged words; of TABLE_ADD packed lanes, of GATHER none, or a server's answer."""
-    workers: int
-    """Workers that contributed; with `holders`: to at least one unit."""
-    exponents: NDArray[np.int8] | None = None
-    """Agreed exponents of a scaled message, whose words are int32."""
-    parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
-    is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
-    holders: Holders | None = None  # the contributors, where some may be missing
-    present: NDArray[np.bool_] | None = None  # (workers,) who contributed; None: all, unknown, or see `parts`
-    is_mixed: bool = False  # parts of it say that different workers contributed: something is wrong
-
-    @property
-    def size_bytes(self) -> int:
-        """Payload bytes of the merged words, their exponents, and the parts of all workers."""
-        exponents = 0 if self.exponents is None else self.exponents.size
-        return self.words.nbytes + exponents + sum(part.nbytes for part in self.parts)
+def merged_message(messages: Sequence[Message], key: int = 0) -> Merged:
+    """The messages of all workers merged, first to last; `key` decides random bits."""
+    first = messages[0]
+    present = np.array([not message.is_absent for message in messages])
+    words = [message.words for message in messages if not message.is_absent]
+    if not words:
+        return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
+    merged = merge_all(first.merged_by, words, key, first.table, first.lane_bits)
+    return Merged(merged, len(words), present=None if present.all() else present)
 
 
 # What all workers know of a round, what one worker knows of a step, and notes on them.

@@ -71,7 +71,6 @@ class TileTables(NamedTuple):
     word_starts: Int64s
     """Start of each tile's words in the message, `(tiles + 1,)`; 3 · rows · lanes are one table."""
     key: np.uint64
-    """Key of the round."""
 
 
 class TileWords(NamedTuple):
@@ -138,7 +137,9 @@ def _hashing_of(tables: TileTables, tile: int) -> Hashing:
 
 
 @kernel
-def add(tables: TileTables, tiles: Int64s, own: TileWords, message: Int32s, scratch: PeelingScratch) -> None:
+def add(
+    tables: TileTables, tiles: Int64s, own_words: TileWords, message: Int32s, scratch: PeelingScratch
+) -> None:
     """Write the tables of some tiles into `message`: the words of this worker's members, added up.
 
     Other tiles of the message are not changed, so threads may share it.
@@ -146,8 +147,8 @@ def add(tables: TileTables, tiles: Int64s, own: TileWords, message: Int32s, scra
     for tile in tiles:
         if tables.rows[tile] == 0:
             continue
-        words = own.words[own.starts[tile] : own.starts[tile + 1]]
-        chosen = _choose(tables, tile, own.elements, words.size, scratch)
+        words = own_words.words[own_words.starts[tile] : own_words.starts[tile + 1]]
+        chosen = _choose(tables, tile, own_words.elements, words.size, scratch)
         table = message[tables.word_starts[tile] : tables.word_starts[tile + 1]]
         for i in range(table.size):
             table[i] = 0
@@ -286,7 +287,6 @@ class PeelingOrder(NamedTuple):
     members: Uint32s  # (recovered,)
     hashes: Uint8s  # (recovered,) the hash whose counter has no other member
     rounds: int
-    """Rounds in which members peel."""
 
 
 class Cells(NamedTuple):
@@ -345,9 +345,9 @@ def replay(
 ) -> bool:
     # Shapes are as for `add_general`; words of members that do not peel are not changed. With `is_flagged`,
     # for float32, the lowest bit of a mantissa is a flag, cleared before a word is stored or subtracted.
-    kept = np.uint32(0xFFFFFFFE if is_flagged else 0xFFFFFFFF)
+    mask = np.uint32(0xFFFFFFFE if is_flagged else 0xFFFFFFFF)
     for sum_plane, table_plane in zip(*_planes(graph, sums, table), strict=True):
-        _replay(graph, order, table_plane, sum_plane, sum_plane.view(np.uint32), kept)
+        _replay(graph, order, table_plane, sum_plane, sum_plane.view(np.uint32), mask)
     # The remainder stays in `table`. Without signs, and with three segments, a fault in a single counter
     # always leaves one. For floats, one within `float_error` is rounding.
     is_complete = order.members.size == graph.negative.size
@@ -357,7 +357,7 @@ def replay(
     return is_complete and bool(left <= float_error(workers) * largest)
 
 
-def estimate(graph: Hypergraph, order: PeelingOrder, left: Words, sums: Words) -> NDArray[np.int64]:
+def estimate(graph: Hypergraph, order: PeelingOrder, remainder: Words, sums: Words) -> NDArray[np.int64]:
     """Write the median of its counters for every member that did not peel; return these members.
 
     `left` is one plane of a replayed table, `sums` its `(m,)` words.
@@ -365,7 +365,7 @@ def estimate(graph: Hypergraph, order: PeelingOrder, left: Words, sums: Words) -
     is_missing = np.ones(graph.negative.size, np.bool_)
     is_missing[order.members] = False
     missing = np.flatnonzero(is_missing)
-    _estimate(graph, missing, left, sums)
+    _estimate(graph, missing, remainder, sums)
     return missing
 
 
@@ -433,7 +433,7 @@ def _hash_of(counters: Counters, m: np.uint32, counter: np.uint32) -> int:
 
 @kernel
 def _replay(
-    graph: Hypergraph, order: PeelingOrder, table: Words, sums: Words, sum_bits: Uint32s, kept: np.uint32
+    graph: Hypergraph, order: PeelingOrder, table: Words, sums: Words, sum_bits: Uint32s, mask: np.uint32
 ) -> None:
     """Peel one plane; `sum_bits` is a view of `sums`, whose bits outside `kept` are cleared."""
     counters = graph.counters
@@ -447,7 +447,7 @@ def _replay(
         else:
             alone = table[counters.third[m]]
         sums[m] = -alone if (negative >> order.hashes[i]) & 1 else alone
-        sum_bits[m] &= kept
+        sum_bits[m] &= mask
         word = sums[m]
         table[counters.first[m]] -= -word if negative & 1 else word
         table[counters.second[m]] -= -word if negative & 2 else word
@@ -455,11 +455,11 @@ def _replay(
 
 
 @kernel
-def _estimate(graph: Hypergraph, missing: NDArray[np.int64], left: Words, sums: Words) -> None:
+def _estimate(graph: Hypergraph, missing: NDArray[np.int64], remainder: Words, sums: Words) -> None:
     counters = graph.counters
     for m in missing:
         negative = graph.negative[m]
-        a, b, c = left[counters.first[m]], left[counters.second[m]], left[counters.third[m]]
+        a, b, c = remainder[counters.first[m]], remainder[counters.second[m]], remainder[counters.third[m]]
         a = -a if negative & 1 else a
         b = -b if negative & 2 else b
         c = -c if negative & 4 else c

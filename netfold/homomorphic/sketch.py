@@ -23,23 +23,24 @@ from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     IndexKind,
     IndexMemory,
-    Members,
+    SupportIndex,
     WideIndex,
     WordLayout,
     WorkerBucket,
     decode,
     encode,
     exchange_index,
-    exchange_members,
+    exchange_values,
     full_support,
     members_message,
-    members_of,
     nonzeros_of,
     own_index,
     report_infinite,
+    support_of,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.peeling import LANES, MEMBERS_MAX, TileTables, rows_needed
 from netfold.kernels.compiled import in_parallel
 from netfold.kernels.keyed import mix_plain, splitmix64_plain
@@ -89,19 +90,19 @@ class Sketch:
     def words_count(self) -> int:
         return int(self._tables.word_starts[-1])
 
-    def add(self, own: WordLayout, compact: Words) -> Words:
+    def add(self, layout: WordLayout, compact: Words) -> Words:
         """Add a worker's words into its message, tile by tile."""
-        if not self._is_fast(own, compact):
+        if not self._is_fast(layout, compact):
             message = np.zeros(self.words_count, compact.dtype)
             for tile in np.flatnonzero(self._tables.rows).tolist():
-                graph = self._graph(own, tile)
-                peeling.add_general(graph, compact[_span(own.offsets, tile)], message[self._span(tile)])
+                graph = self._graph(layout, tile)
+                peeling.add_general(graph, compact[_span(layout.offsets, tile)], message[self._span(tile)])
             return message
         message = np.empty(self.words_count, np.int32)
-        members = peeling.TileWords(own.members.index, own.offsets, compact)
+        members = peeling.TileWords(layout.support.index, layout.offsets, compact)
 
         def write(first: int, last: int) -> None:
-            scratch = peeling.scratch_for(self._tables, own.offsets)
+            scratch = peeling.scratch_for(self._tables, layout.offsets)
             peeling.add(self._tables, np.arange(first, last), members, message, scratch)
 
         in_parallel(write, self._tables.rows.size)
@@ -125,7 +126,7 @@ class Sketch:
                 tile_sums = sums[_span(union.offsets, tile)]
                 is_failed[tile] = not peeling.replay(graph, order, table, tile_sums, workers=workers)
             return sums, is_failed
-        members = peeling.TileWords(union.members.index, union.offsets, sums)
+        members = peeling.TileWords(union.support.index, union.offsets, sums)
 
         def read(first: int, last: int) -> None:
             scratch = peeling.scratch_for(chosen, union.offsets)
@@ -134,17 +135,17 @@ class Sketch:
         in_parallel(read, chosen.rows.size)
         return sums, is_failed
 
-    def _is_fast(self, place: WordLayout, words: Words) -> bool:
+    def _is_fast(self, layout: WordLayout, words: Words) -> bool:
         """Whether there is one integer per member, and no tile has too many members."""
-        is_small = bool(np.diff(place.offsets).max(initial=0) <= MEMBERS_MAX)
+        is_small = bool(np.diff(layout.offsets).max(initial=0) <= MEMBERS_MAX)
         return words.dtype == np.int32 and self._is_single and is_small
 
-    def _graph(self, place: WordLayout, tile: int) -> peeling.Hypergraph:
-        mine = self._tables
-        key = np.uint64(splitmix64_plain(int(mine.key) + tile))
-        words = mine.tile_elements // WORD_ELEMENTS
-        index = place.members.index[tile * words : (tile + 1) * words]
-        return peeling.hypergraph(Hashing(mine.setting, mine.lanes, int(mine.rows[tile]), key), index)
+    def _graph(self, layout: WordLayout, tile: int) -> peeling.Hypergraph:
+        tables = self._tables
+        key = np.uint64(splitmix64_plain(int(tables.key) + tile))
+        words = tables.tile_elements // WORD_ELEMENTS
+        index = layout.support.index[tile * words : (tile + 1) * words]
+        return peeling.hypergraph(Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), key), index)
 
     def _span(self, tile: int) -> slice:
         return _span(self._tables.word_starts, tile)
@@ -179,7 +180,6 @@ class _Record(NamedTuple):
 
     step: int
     elements: int
-    """Elements of the bucket."""
     workers: int
     seen: Seen
 
@@ -279,11 +279,11 @@ class TileLayout(NamedTuple):
         # The last tile may be short.
         return self.tile_blocks * self.block_elements
 
-    def within(self, chosen: Flags, index: WideIndex) -> Members:
+    def within(self, chosen: Flags, index: WideIndex) -> SupportIndex:
         if chosen.all():
-            return members_of(index, self.block_elements)
+            return support_of(index, self.block_elements)
         words = np.repeat(chosen, self.tile_elements // WORD_ELEMENTS)[: index.size]
-        return members_of(np.where(words, index, np.uint64(0)), self.block_elements)
+        return support_of(np.where(words, index, np.uint64(0)), self.block_elements)
 
     def per_tile(self, per_block: Int64s) -> Int64s:
         return np.add.reduceat(per_block, np.arange(0, per_block.size, self.tile_blocks), dtype=np.int64)
@@ -313,7 +313,6 @@ class SketchSize(NamedTuple):
     """Size of a round's sketch."""
 
     words: int
-    """Words of all tables."""
     direct_elements: int
     """Elements of tiles that are sent whole."""
 
@@ -336,7 +335,7 @@ def sketch_size(layout: TileLayout, elements: int, agreed: Agreed) -> SketchSize
 
 def fallback_members(layout: TileLayout, forecast: Seen, seen: Seen) -> int:
     """Members of the tiles that a forecast did not cover, if all tables peel."""
-    missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
+    missed = _find_missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
     return int(layout.per_tile(seen.members)[missed].sum())
 
 
@@ -366,28 +365,30 @@ class _TileMessages:
         self._sketch = Sketch(layout.tiling, layout.tile_elements, layout.rows, digits, key)
         self._direct = word_layout(layout.within(layout.is_whole, whole), agreed)
 
-    def messages(self, own: Members, nonzeros: Compact) -> tuple[Message, ...]:
+    def messages(self, own_support: SupportIndex, nonzeros: Compact) -> tuple[Message, ...]:
         """One worker's messages, without empty ones."""
         messages = []
         if self._sketch.words_count:
-            messages.append(self._sketch_message(own, nonzeros))
+            messages.append(self._sketch_message(own_support, nonzeros))
         if self._direct.offsets[-1]:
             messages.append(members_message(nonzeros.gradient, self._direct, self._numbers, "dense tiles"))
         return tuple(messages)
 
-    def _sketch_message(self, own: Members, nonzeros: Compact) -> Message:
-        layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own.index.nbytes
-        mine = word_layout(layout.within(layout.has_table, own.index), self._agreed, layout.tile_blocks)
-        compact = np.empty(int(mine.offsets[-1]), self._numbers.dtype)
-        encode(mine, nonzeros, compact)
-        words = self._sketch.add(mine, compact)
+    def _sketch_message(self, own_support: SupportIndex, nonzeros: Compact) -> Message:
+        layout, gradient_bytes, index_bytes = self._layout, nonzeros.gradient.nbytes, own_support.index.nbytes
+        own_layout = word_layout(
+            layout.within(layout.has_table, own_support.index), self._agreed, layout.tile_blocks
+        )
+        compact = np.empty(int(own_layout.offsets[-1]), self._numbers.dtype)
+        encode(own_layout, nonzeros, compact)
+        words = self._sketch.add(own_layout, compact)
         added_bytes = _HASHES * compact.nbytes
         peeled_bytes = _peeled_bytes(words.size, layout.load)
         return Message(
             words,
             self._numbers.merge,
             "values",
-            Work(index_bytes + 4 * mine.members.count + added_bytes, words.nbytes + added_bytes),
+            Work(index_bytes + 4 * own_layout.support.count + added_bytes, words.nbytes + added_bytes),
             decode_work=Work(
                 index_bytes + words.nbytes + peeled_bytes, gradient_bytes + words.nbytes + peeled_bytes
             ),
@@ -443,14 +444,14 @@ class Tiled:
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
         """Send the index, then tables sized for the union, then tiles that failed."""
         bucket = WorkerBucket(gradient, round)
-        members = members_of(own_index(gradient), self.numbers.block_elements)
-        nonzeros = nonzeros_of(members, gradient)
+        support = support_of(own_index(gradient), self.numbers.block_elements)
+        nonzeros = nonzeros_of(support, gradient)
         announced = self.numbers.announce(nonzeros, round)
-        union, seen, _ = yield from self._agree(bucket, members, announced, ())
+        union, seen, _ = yield from self._agree(bucket, support, announced, ())
         if seen.members.any():
             layout = layout_of(self.tiling, self.load, gradient.size, seen, self.numbers.block_elements)
             sent = _TileMessages(layout, self.numbers, seen.agreed, union, round)
-            messages = sent.messages(members, nonzeros)
+            messages = sent.messages(support, nonzeros)
             if messages:  # zeros have no digits
                 merged = yield messages
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket)
@@ -463,14 +464,14 @@ class Tiled:
         """Send the index and forecast tables at once, then tiles that were not as forecast or failed."""
         bucket = WorkerBucket(gradient, round)
         block_elements = self.numbers.block_elements
-        members = members_of(own_index(gradient), block_elements)
-        nonzeros = nonzeros_of(members, gradient)
+        support = support_of(own_index(gradient), block_elements)
+        nonzeros = nonzeros_of(support, gradient)
         announced = self.numbers.announce(nonzeros, round)
         layout = forecast_layout(self.tiling, self.load, gradient.size, forecast, block_elements)
         sent = _TileMessages(layout, self.numbers, forecast.agreed, full_support(gradient.size), round)
-        messages = sent.messages(members, nonzeros)
-        union, seen, merged = yield from self._agree(bucket, members, announced, messages)
-        missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
+        messages = sent.messages(support, nonzeros)
+        union, seen, merged = yield from self._agree(bucket, support, announced, messages)
+        missed = _find_missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
         failed, infinite = sent.decode(merged, union, missed, bucket)
         _report_missed(missed, layout.per_tile(seen.members), round)
         _report_failed(failed, layout, round)
@@ -479,32 +480,36 @@ class Tiled:
         return bucket.decoded, seen
 
     def _agree(
-        self, bucket: WorkerBucket, own: Members, announced: tuple[Message, ...], beside: tuple[Message, ...]
+        self,
+        bucket: WorkerBucket,
+        own_support: SupportIndex,
+        announced: tuple[Message, ...],
+        beside: tuple[Message, ...],
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, Seen, tuple[Merged, ...]]]:
         """Exchange the index, the announcements of numbers, and the messages `beside`, in one operation."""
         elements = bucket.gradient.size
-        membership = yield from exchange_index(
-            own.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
+        agreed_union = yield from exchange_index(
+            own_support.index, elements, bucket.round, self.index, (*announced, *beside), self.memory
         )
-        merged = membership.merged
+        merged = agreed_union.merged
         agreed = self.numbers.agree(elements, announced, merged[: len(announced)], bucket.round)
-        members = np.diff(members_of(membership.union, self.numbers.block_elements).starts)
-        return membership.union, Seen(members, agreed), merged[len(announced) :]
+        members = np.diff(support_of(agreed_union.union, self.numbers.block_elements).starts)
+        return agreed_union.union, Seen(members, agreed), merged[len(announced) :]
 
     def _fall_back(
-        self, bucket: WorkerBucket, again: Members, agreed: Agreed
+        self, bucket: WorkerBucket, again: SupportIndex, agreed: Agreed
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
         """Sum members packed; return the number of infinite sums."""
         if not again.count:
             return 0
         return (
-            yield from exchange_members(
+            yield from exchange_values(
                 bucket, word_layout(again, agreed), self.numbers, "fallback", clear=False
             )
         )
 
 
-def _missed(layout: TileLayout, members: Int64s, is_covered: Flags) -> Flags:
+def _find_missed(layout: TileLayout, members: Int64s, is_covered: Flags) -> Flags:
     """Tiles with too many members for their table, or with numbers that do not cover them, `(tiles,)`."""
     room = np.floor(LOAD_MAX * _HASHES * layout.tiling.lanes * layout.rows)
     is_crowded = ~layout.is_whole & (layout.per_tile(members) > room)

@@ -67,15 +67,15 @@ def double_of(typing_context: Any, bits: Any) -> Any:
 _SLICE = 1 << 18  # elements compared at once; a difference ends the search
 
 
-def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def same_bits(first: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two 1-D arrays of 4-byte items have the same bits, including NaN and signs of zeros."""
-    if identity(one) == identity(other):
+    if identity(first) == identity(other):
         return True
-    if one.size != other.size:
+    if first.size != other.size:
         return False
-    bits, others = one.view(np.int32), other.view(np.int32)
-    slices = (slice(begin, begin + _SLICE) for begin in range(0, one.size, _SLICE))
-    return not any(count_differing(bits[part], others[part]) for part in slices)
+    bits, other_bits = first.view(np.int32), other.view(np.int32)
+    slices = (slice(begin, begin + _SLICE) for begin in range(0, first.size, _SLICE))
+    return not any(count_differing(bits[part], other_bits[part]) for part in slices)
 
 
 def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
@@ -86,11 +86,10 @@ def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
 
 
 @kernel
-def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
-    """Count the words that differ."""
+def count_differing(words: NDArray[np.int32], expected: NDArray[np.int32]) -> int:
     count = 0
-    for i in range(found.size):
-        count += found[i] != right[i]
+    for i in range(words.size):
+        count += words[i] != expected[i]
     return count
 
 
@@ -122,11 +121,11 @@ def largest(values: NDArray[np.float32], count: int) -> Places:
         return np.empty(0, np.int64)
     places = _by_sample(bits, count) if bits.size >= _ELEMENTS_MIN else None
     if places is None:
-        places = np.flatnonzero(_chosen(bits & _MAGNITUDE, count))
+        places = np.flatnonzero(_choose(bits & _MAGNITUDE, count))
     return places
 
 
-def _chosen(magnitudes: Int32s, count: int) -> NDArray[np.bool_]:
+def _choose(magnitudes: Int32s, count: int) -> NDArray[np.bool_]:
     """Whether each magnitude is among the `count` largest, or the first of equal ones."""
     least_index = magnitudes.size - count
     least = np.partition(magnitudes, least_index)[least_index]
@@ -152,7 +151,7 @@ def _by_sample(bits: Int32s, count: int) -> Places | None:
     if collected < 0:
         return None
     if collected >= count:
-        return places[:collected][_chosen(magnitudes[:collected], count)].astype(np.int64)
+        return places[:collected][_choose(magnitudes[:collected], count)].astype(np.int64)
     if least > 1:
         return None
     zeros = np.flatnonzero((bits & _MAGNITUDE) == 0)[: count - collected]

@@ -26,7 +26,7 @@ from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from netfold.kernels.progress import wait_for_others
+from netfold.kernels.compile_progress import wait_for_others
 
 # Where compiled code is kept on disk.
 #
@@ -118,10 +118,10 @@ def _imports(source: str) -> list[str]:
 @cache
 def _source(name: str) -> str:
     """The source of a module; empty if there is no such module, or if it is not a file."""
-    package, *rest = name.split(".")
-    stem = _ROOT.joinpath(*rest)
+    package, *parts = name.split(".")
+    stem = _ROOT.joinpath(*parts)
     loaded = getattr(sys.modules.get(name), "__file__", None)
-    places = [stem.with_suffix(".py"), stem / "__init__.py"] if package == "netfold" and rest else []
+    places = [stem.with_suffix(".py"), stem / "__init__.py"] if package == "netfold" and parts else []
     for path in [*places, *([Path(loaded)] if loaded else [])]:
         if path.is_file():
             return path.read_text("utf-8")
@@ -131,17 +131,16 @@ def _source(name: str) -> str:
 _OPTIONS: dict[str, Any] = {"nopython": True, "nogil": True, "_nrt": False}
 
 F = TypeVar("F", bound=Callable[..., Any])
-_waiting: list[_Deferred] = []  # compiled together at the first use of any
+_waiting: list[_Deferred] = []  # all that nobody has used
 _lock = RLock()
-_state = {"is_ready": False}
 _compiled_for_calls: list[object] = []  # compiled code lives as long as its object
 
 
 class _Deferred:
-    """A stand-in for a kernel, until any kernel is used.
+    """A stand-in for a kernel, until Python uses it or anything is compiled.
 
-    The first use makes all kernels, in the order of their definitions. They replace their stand-ins in all
-    modules, so later calls have no detour.
+    Most kernels are only called by others, in whose kept code they are. What is made replaces its stand-in
+    in all modules that know it by its name, so later calls have no detour.
     """
 
     def __init__(self, function: Callable[..., Any], make: Callable[[Any], Any]) -> None:
@@ -153,12 +152,21 @@ class _Deferred:
         return self._real()(*arguments)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # copy and inspect ask for attributes that functions lack
+        if name == "_numba_type_":  # Numba asks, so it compiles what calls this
+            _make_all()
+        elif name.startswith("__"):  # copy and inspect ask for attributes that functions lack
             raise AttributeError(name)
-        return getattr(self._real(), name)  # Numba itself asks for `_numba_type_`
+        return getattr(self._real(), name)
 
     def _real(self) -> Any:
-        _make_all()
+        with _lock:
+            if self._made is None:
+                self.make()
+                _waiting.remove(self)
+                for module in list(sys.modules.values()):
+                    held = vars(module) if isinstance(module, ModuleType) else {}
+                    if held.get(self.__name__) is self:
+                        held[self.__name__] = self._made
         return self._made
 
     def make(self) -> None:
@@ -166,43 +174,32 @@ class _Deferred:
 
 
 def _make_all() -> None:
+    """Make all kernels, in the order of their definitions: the compiler wants those that a function calls."""
     with _lock:
-        if _state["is_ready"]:
+        if not _waiting:
             return
         for deferred in _waiting:
             deferred.make()
-        _state["is_ready"] = True
-        for module in list(sys.modules.values()):
-            held = vars(module) if isinstance(module, ModuleType) else {}
-            for name, value in list(held.items()):
-                if type(value) is _Deferred:
-                    held[name] = value._made
         _waiting.clear()
+        for module in list(sys.modules.values()):
+            module_names = vars(module) if isinstance(module, ModuleType) else {}
+            for name, value in list(module_names.items()):
+                if type(value) is _Deferred:
+                    module_names[name] = value._made
 
 
 def _defer(function: F, make: Callable[[F], Any]) -> F:
+    deferred = _Deferred(function, make)
     with _lock:
-        if _state["is_ready"]:
-            return cast(F, make(function))
-        deferred = _Deferred(function, make)
         _waiting.append(deferred)
-        return cast(F, deferred)
-
-
-def _has_cache(function: Callable[..., Any]) -> bool:
-    """Whether code is kept; if so, that of the next function is kept beside that of its module."""
-    folder = folder_of(function.__module__)
-    if folder is not None:
-        _numba().config.CACHE_DIR = str(folder)
-    return folder is not None
+    return cast(F, deferred)
 
 
 def _jit(function: Any, **more: Any) -> Any:
-    from netfold.kernels.dispatchers import Kernel  # late: it imports Numba
+    from netfold.kernels.dispatchers import Kernel, keep  # late: it imports Numba
 
     made: Any = Kernel(function, {}, _OPTIONS | more)
-    if _has_cache(function):
-        made.enable_caching()
+    keep(made, function, folder_of(function.__module__), _make_all)
     return made
 
 
@@ -236,9 +233,12 @@ literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 
 def address_of(function: Callable[..., None], signature: Any) -> int:
     """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
-    _make_all()
+    from netfold.kernels.dispatchers import callback, keep  # late: it imports Numba
+
     wait_for_others(function)
-    compiled = _numba().cfunc(signature, cache=_has_cache(function), _nrt=False)(function)
+    compiled = callback(function, signature, _nrt=False)
+    keep(compiled, function, folder_of(function.__module__), _make_all)
+    compiled.compile()
     _compiled_for_calls.append(compiled)
     return int(compiled.address)
 
@@ -272,8 +272,8 @@ class Handlers:
         types: Any = _numba().types
         function = self._functions[number]
         address = address_of(function, types.void(*[types.int64] * self._parameters))
-        for each in self._numbers[function]:
-            self._table[each], self._is_compiled[each] = address, True
+        for request in self._numbers[function]:
+            self._table[request], self._is_compiled[request] = address, True
 
     def _call(self, number: int, *arguments: int) -> None:
         try:

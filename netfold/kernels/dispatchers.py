@@ -8,19 +8,25 @@ type of integer that a caller happens to pass. Here compiled functions pass sign
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import numba.core.caching
+import numba.core.ccallback
 import numba.core.codegen
 import numba.core.compiler
 import numba.core.dispatcher
 import numba.core.registry
+import numba.core.sigutils
 from numba import types
 
-from netfold.kernels.progress import note, wait_for_others
+from netfold.kernels.compile_progress import note, wait_for_others
 
 CORE: Any = numba.core
-"""Its classes have no types."""
+CONFIG: Any = numba.config
+"""What Numba's classes and settings are has no types."""
 
 
 def _called_by(function: Any) -> set[object]:
@@ -47,17 +53,17 @@ class Kernel(CORE.registry.CPUDispatcher):
         return super().compile(sig)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        keywords = {name: _widened(kind) for name, kind in kws.items()}
-        return self._part.get_call_template(tuple(map(_widened, args)), keywords)
+        keywords = {name: _widen(kind) for name, kind in kws.items()}
+        return self._part.get_call_template(tuple(map(_widen, args)), keywords)
 
     def get_overload(self, sig: Any) -> Any:
         return self._part.get_overload(sig)
 
 
-def _widened(kind: Any) -> Any:
+def _widen(integer: Any) -> Any:
     # Unsigned integers stay: wrapping and right shifts depend on their size.
-    is_signed = isinstance(kind, types.Integer | types.IntegerLiteral) and getattr(kind, "signed", True)
-    return types.int64 if is_signed else kind
+    is_signed = isinstance(integer, types.Integer | types.IntegerLiteral) and getattr(integer, "signed", True)
+    return types.int64 if is_signed else integer
 
 
 class _Part(CORE.registry.CPUDispatcher):
@@ -80,9 +86,11 @@ class _PartCompiler(CORE.dispatcher._FunctionCompiler):
     def _compile_core(self, args: Any, return_type: Any) -> Any:
         # Callers look it up by its entry point, which it lacks: an object of its own stands for it.
         note(self.py_func, _called_by(self.py_func))
-        made = super()._compile_core(args, return_type)._replace(entry_point=object())
-        self.targetdescr.target_context.insert_user_function(made.entry_point, made.fndesc, [made.library])
-        return made
+        result = super()._compile_core(args, return_type)._replace(entry_point=object())
+        self.targetdescr.target_context.insert_user_function(
+            result.entry_point, result.fndesc, [result.library]
+        )
+        return result
 
 
 class _PartPipeline(CORE.compiler.Compiler):
@@ -98,3 +106,48 @@ class _PartLibrary(CORE.codegen.JITCodeLibrary):
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
+
+
+def callback(function: Any, signature: Any, **options: Any) -> Any:
+    """A function that compiled code calls by its address, once it is compiled."""
+    return CORE.ccallback.CFunc(function, CORE.sigutils.normalize_signature(signature), {}, options)
+
+
+def keep(compiled: Any, function: Any, folder: Path | None, before: Callable[[], None]) -> None:
+    """Keep the code of a kernel or a callback in a folder, if there is one.
+
+    `before()` is called where there is no such code yet, before it is compiled.
+    """
+    if folder is None:
+        compiled._cache = _Unkept(before)
+    else:
+        CONFIG.CACHE_DIR = str(folder)
+        compiled._cache = _Kept(function, before)
+
+
+class _Kept(CORE.caching.FunctionCache):
+    """Compiled code on disk. To load it takes nothing that only the compiler needs.
+
+    Numba sets the compiler up first, and imports a fifth of a second of modules. It also does so before it
+    compiles.
+    """
+
+    def __init__(self, function: Any, before: Callable[[], None]) -> None:
+        super().__init__(function)
+        self._before = before
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with self._guard_against_spurious_io_errors():
+            loaded = self._load_overload(sig, target_context)
+            if loaded is not None:
+                return loaded
+        self._before()
+        return None
+
+
+class _Unkept(CORE.caching.NullCache):
+    def __init__(self, before: Callable[[], None]) -> None:
+        self._before = before
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        self._before()

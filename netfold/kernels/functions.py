@@ -45,10 +45,10 @@ def exp(x: float) -> float:
         return 0.0
     power = np.int64(x / LN2 + (0.5 if x > 0 else -0.5))
     high, low = x - power * _LN2_HIGH, power * _LN2_LOW
-    rest = high - low
-    square = rest * rest
-    odd = rest - square * (_E1 + square * (_E2 + square * (_E3 + square * (_E4 + square * _E5))))
-    value = 1.0 - ((low - rest * odd / (2.0 - odd)) - high)
+    remainder = high - low
+    square = remainder * remainder
+    odd = remainder - square * (_E1 + square * (_E2 + square * (_E3 + square * (_E4 + square * _E5))))
+    value = 1.0 - ((low - remainder * odd / (2.0 - odd)) - high)
     half = power // 2  # two factors: 2**power itself may be no float64
     scaled: float = value * double_of((half + 1023) << 52) * double_of((power - half + 1023) << 52)
     return scaled

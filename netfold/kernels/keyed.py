@@ -1,6 +1,6 @@
 """Counter-based random numbers: each is a hash of its key, not the next of a sequence.
 
-`mix(seed, purpose, job, worker, chunk, …)` returns the same 64 bits at every call, so results do not depend
+`mix(seed, stream, job, worker, chunk, …)` returns the same 64 bits at every call, so results do not depend
 on the order of events. Compiled code calls `splitmix64` and `mix`. Python calls their twins
 `splitmix64_plain` and `mix_plain`, which return the same bits and take integers of any size.
 

@@ -93,7 +93,7 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
     while True:
         path = claim(parent, os.mkdir)
         try:
-            descriptor = _locked(path)
+            descriptor = _lock(path)
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 break
         except (BlockingIOError, FileNotFoundError):
@@ -111,7 +111,7 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     # The lock is held until the descriptor is closed. A BlockingIOError if the folder is locked.
     descriptor = os.open(folder, os.O_RDONLY)  # Windows opens no folder
     try:
@@ -166,7 +166,7 @@ def remove_stale_partials(parent: Path) -> None:
             if not path.is_dir() or path.is_symlink():
                 path.unlink()
                 continue
-            descriptor = _locked(path)
+            descriptor = _lock(path)
             try:
                 shutil.rmtree(path, ignore_errors=True)
             finally:
@@ -234,10 +234,10 @@ def open_regular(path: str | Path) -> BinaryIO:
         raise _unreadable(Path(path), error) from None
     except ValueError:
         raise UnreadableError("its name holds a null character") from None
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind != stat.S_IFREG:
+    file_type = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if file_type != stat.S_IFREG:
         os.close(descriptor)
-        raise UnreadableError(f"it is {_KINDS.get(kind, 'not a regular file')}")
+        raise UnreadableError(f"it is {_KINDS.get(file_type, 'not a regular file')}")
     return os.fdopen(descriptor, "rb")
 
 
@@ -286,8 +286,8 @@ def _read(file: BinaryIO, limit_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large(limit_bytes: int, found: str) -> UnreadableError:
-    return UnreadableError(f"it is too large: {found}, up to {limit_bytes} are read")
+def _too_large(limit_bytes: int, size_text: str) -> UnreadableError:
+    return UnreadableError(f"it is too large: {size_text}, up to {limit_bytes} are read")
 
 
 def _unreadable(path: Path, error: OSError) -> UnreadableError:

@@ -213,9 +213,9 @@ Pair = Annotated[
 
 def refuse_unknown(value: object, names: Iterable[str]) -> object:
     """Return the value if it is one of these names, refuse it otherwise."""
-    known = list(names)
-    if value not in known:
-        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
+    allowed = list(names)
+    if value not in allowed:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, allowed))})
     return value
 
 
@@ -300,7 +300,7 @@ _UNITS = ("_bps", "_ps", "_bytes")
 
 
 def key_of(name: str) -> str:
-    """The key of a field, which is named without its unit: "rate" for "rate_bps"."""
+    # "rate" for "rate_bps".
     return next((name.removesuffix(unit) for unit in _UNITS if name.endswith(unit)), name)
 
 
@@ -448,7 +448,7 @@ def of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]]
 
 @cache
 def _reader(kind: str, section: type[AnySection]) -> SchemaValidator:
-    """What reads one section; the places of its errors begin with the kind, as those of a union."""
+    # The places of its errors begin with the kind, as those of a union.
     return SchemaValidator(core_schema.tagged_union_schema({kind: _read(section)}, "kind"))
 
 
@@ -546,8 +546,8 @@ def keys(section: type[AnySection]) -> dict[str, FieldInfo]:
         for name, text in _docstrings(base.__module__).get(base.__name__, {}).items():
             if name in described_fields and described_fields[name].description is None:
                 described_fields[name].description = text
-    named = {field.alias or name: field for name, field in described_fields.items()}
-    return dict(sorted(named.items(), key=lambda item: item[0] != "kind"))
+    key_fields_by_name = {field.alias or name: field for name, field in described_fields.items()}
+    return dict(sorted(key_fields_by_name.items(), key=lambda item: item[0] != "kind"))
 
 
 @cache

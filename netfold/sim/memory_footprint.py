@@ -23,9 +23,9 @@ from netfold.homomorphic.codec import (
     make_encoders,
 )
 from netfold.homomorphic.drive import drive
-from netfold.homomorphic.fold import answered
-from netfold.homomorphic.merge import gathered, merged_message
-from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message, Round, Step
+from netfold.homomorphic.fold import answer_of_server
+from netfold.homomorphic.merge import Merge, Merged, gather
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step, merged_message
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.synthetic import SyntheticSpec
 
@@ -37,7 +37,7 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _GIB, _MIB = 1 << 30, 1 << 20
 
 
-BASE_BYTES = 270 << 20
+BASE_BYTES = 250 << 20
 """Bytes of Python with a run's imports and compiled code."""
 UPPER_BYTES = 24  # per element, and per element of each worker: more than any codec takes
 
@@ -73,16 +73,16 @@ def _system_bytes() -> int:
 
 def _group_bytes() -> list[int]:
     """The rest of the limit of each control group, from the process's group up to the root."""
-    left = []
+    free_bytes = []
     for folder, limit, used in _groups():
         try:
             text = (folder / limit).read_text().strip()
             if text != "max":
                 reclaimable = _inactive_file_bytes(folder / "memory.stat")
-                left.append(int(text) - int((folder / used).read_text()) + reclaimable)
+                free_bytes.append(int(text) - int((folder / used).read_text()) + reclaimable)
         except (OSError, ValueError):
             continue
-    return left
+    return free_bytes
 
 
 def _groups() -> list[tuple[Path, str, str]]:
@@ -148,8 +148,8 @@ def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: 
     few, more = (
         _peak_bytes(codec, sample[:workers], is_scaled_on_way) / sample[0].size for workers in (_FEW, _MORE)
     )
-    each = max(0.0, (more - few) / (_MORE - _FEW))
-    return Footprint(max(0.0, few - _FEW * each), each)
+    per_element = max(0.0, (more - few) / (_MORE - _FEW))
+    return Footprint(max(0.0, few - _FEW * per_element), per_element)
 
 
 def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> int:
@@ -187,7 +187,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
     server = codec.server(workers, 0)
-    kept: list[object] = []
+    held_objects: list[object] = []
     answers: tuple[Merged, ...] | None = None
     try:
         while True:
@@ -199,8 +199,8 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
                 del messages
             if len(sent) < workers:
                 return
-            answers = tuple(_merged(server, [parts[part] for parts in sent]) for part in range(len(sent[0])))
-            kept += [sent, answers]
+            answers = tuple(_merge(server, [parts[part] for parts in sent]) for part in range(len(sent[0])))
+            held_objects += [sent, answers]
     except (EncodeError, DecodeError, ContractError):  # the run will report it
         return
 
@@ -210,11 +210,13 @@ def _again(gradient: Gradient) -> list[Gradient]:
     return [gradient.copy()]
 
 
-def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
+def _merge(server: Server | None, messages: Sequence[Message]) -> Merged:
     """A merged message; of scaled words and of floats, only the memory."""
     first = messages[0]
     if server is not None and first.merge is Merge.GATHER:
-        return answered(server, [message.words for message in messages], Request(0, 0, 0, first.label))
+        return answer_of_server(
+            server, [message.words for message in messages], Request(0, 0, 0, first.label)
+        )
     if first.scaling is not None:
         present = [
             message.scaling for message in messages if message.scaling is not None and not message.is_absent
@@ -223,6 +225,6 @@ def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
         exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
         return Merged(np.zeros(first.size, np.int32), len(present), exponents)
     if first.merge is Merge.GATHER:
-        return gathered([message.words for message in messages])
+        return gather([message.words for message in messages])
     merged = merged_message(messages)
     return replace(merged, is_float=None if first.floats is None else np.zeros(merged.words.size, np.bool_))

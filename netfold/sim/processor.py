@@ -115,6 +115,6 @@ def _took_effect() -> bool:
     if torch.backends.cpu.get_cpu_capability() != "AVX2":
         return False
     # MKL's other modes multiply and add in one instruction, which keeps the bit that a product rounds off.
-    left = torch.tensor([[1.0, 1 + _PROBE]], dtype=torch.float32, device="cpu").repeat(_PROBE_SIZE, 1)
+    probe = torch.tensor([[1.0, 1 + _PROBE]], dtype=torch.float32, device="cpu").repeat(_PROBE_SIZE, 1)
     right = torch.tensor([[-1 - 2 * _PROBE], [1 + _PROBE]], dtype=torch.float32, device="cpu")
-    return not (left @ right.repeat(1, _PROBE_SIZE)).any().item()
+    return not (probe @ right.repeat(1, _PROBE_SIZE)).any().item()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.switch.profiles import FIXED, FORWARDING, MEMORY, PIPELINE, PROFILES, SUMS, Profile
 from netfold.switch.program import BITMAP_BITS, Demand, Program, ProgramSpec, Register, binary_size
 from netfold.switch.programs import declare, names_of, programs
@@ -58,28 +58,28 @@ def blocks_of(register: Register, profile: Profile) -> int:
 
 def place(program: Program, profile: Profile) -> Placement:
     """Fill stage after stage with the arrays that may come next, in the order of declaration."""
-    left = {register.name: register.count for register in program.registers}
+    counts_left = {register.name: register.count for register in program.registers}
     stages = []
     for _ in range(profile.stages):
-        done = {name for name, count in left.items() if count == 0}
+        done = {name for name, count in counts_left.items() if count == 0}
         ready = [register for register in program.registers if done.issuperset(register.after)]
-        stages.append(_fill(ready, left, profile))
+        stages.append(_fill(ready, counts_left, profile))
     while stages and not stages[-1].parts:
         stages.pop()
-    return Placement(tuple(stages), {name: count for name, count in left.items() if count})
+    return Placement(tuple(stages), {name: count for name, count in counts_left.items() if count})
 
 
-def _fill(ready: list[Register], left: dict[str, int], profile: Profile) -> PipelineStage:
+def _fill(ready: list[Register], counts_left: dict[str, int], profile: Profile) -> PipelineStage:
     """Fill one stage; removes the placed arrays from `left`."""
     salus = profile.salus_per_stage
     free_blocks = min(profile.sram_blocks_per_stage, profile.map_rams_per_stage)
     parts, taken = [], 0
     for register in ready:
         blocks = blocks_of(register, profile)
-        count = min(left[register.name], salus, (free_blocks - taken) // blocks)
+        count = min(counts_left[register.name], salus, (free_blocks - taken) // blocks)
         if count:
             parts.append(PlacedArrays(register.name, count))
-            left[register.name] -= count
+            counts_left[register.name] -= count
             salus -= count
             taken += count * blocks
     return PipelineStage(tuple(parts), taken)
@@ -238,10 +238,10 @@ def _why_too_few_salus(profile: Profile, program: Program) -> Misfit | None:
 
 
 def _why_too_few_stages(profile: Profile, program: Program) -> Misfit | None:
-    left = place(program, profile).left
-    if not left:
+    counts_left = place(program, profile).left
+    if not counts_left:
         return None
-    name, missing = next(iter(left.items()))
+    name, missing = next(iter(counts_left.items()))
     register = next(array for array in program.registers if array.name == name)
     room = register.count - missing
     small = declare(program.name, replace(program.demand, slots=1))
@@ -503,8 +503,8 @@ def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
     refused = [merge for merge in merges if merge not in profile.merges]
     if not refused:
         return
-    others = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
-    switches = f"a switch that can ({', '.join(others)})" if others else "a collective between hosts"
+    able = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
+    switches = f"a switch that can ({', '.join(able)})" if able else "a collective between hosts"
     raise FitError(
         "merges",
         no_merges(profile, refused),
@@ -523,12 +523,12 @@ def check_overflow(profile: Profile, policy: str) -> None:
     if policy in profile.overflows:
         return
     able = ", ".join(profile.overflows) or "nothing"
-    others = [switch.name for switch in PROFILES.values() if policy in switch.overflows]
+    able_profiles = [switch.name for switch in PROFILES.values() if policy in switch.overflows]
     hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
     raise FitError(
         "overflow",
         f"switch profile {profile.name!r}: its ALUs cannot make sums {SUMS[policy]} (they can: {able})",
-        f"{hint}a switch that can: {', '.join(others) or 'there is none'}",
+        f"{hint}a switch that can: {', '.join(able_profiles) or 'there is none'}",
     )
 
 

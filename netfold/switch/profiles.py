@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netfold.errors import OptionError, names_hint
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 
 # The capabilities of a switch as data: the fields of a profile, each number with its source.
 
@@ -290,15 +290,15 @@ def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Pr
     if like not in PROFILES:
         raise OptionError("like", f"there is no switch profile {like!r}", names_hint(like, PROFILES))
     base = PROFILES[like]
-    made = replace(base, **changes, name=name, sources={**base.sources, **dict.fromkeys(changes, source)})
-    if made.can_aggregate and not made.overflows:
+    profile = replace(base, **changes, name=name, sources={**base.sources, **dict.fromkeys(changes, source)})
+    if profile.can_aggregate and not profile.overflows:
         hint = f"name at least one: {', '.join(OVERFLOWS)}"
         raise OptionError(
             "overflows", "a switch that aggregates needs a policy for sums that leave int32", hint
         )
-    if made.kind == PIPELINE:
+    if profile.kind == PIPELINE:
         for key, least in _LEAST.items():
-            if getattr(made, key) < least:
-                reason = f"must be at least {least} in a pipeline, found {getattr(made, key)}"
+            if getattr(profile, key) < least:
+                reason = f"must be at least {least} in a pipeline, found {getattr(profile, key)}"
                 raise OptionError(key, reason, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
-    return made
+    return profile

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from netfold.errors import names_hint
-from netfold.homomorphic.message import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
+from netfold.homomorphic.merge import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
 from netfold.kinds import family, registered
 from netfold.switch.profiles import ADDER_BITS
 
@@ -373,11 +373,11 @@ def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
     ValueError
         The message names the nearest program and all known ones.
     """
-    known = programs()
-    if name not in known:
-        raise ValueError(f"there is no program {name!r}; {names_hint(name, known)}")
-    asked = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
-    return replace(known[name].layout(known[name], asked), demand=demand)
+    specs = programs()
+    if name not in specs:
+        raise ValueError(f"there is no program {name!r}; {names_hint(name, specs)}")
+    wanted = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
+    return replace(specs[name].layout(specs[name], wanted), demand=demand)
 
 
 # Memory sizes in readable units.
@@ -401,7 +401,7 @@ def binary_size(size_bytes: int) -> str:
 FOLDED_WORDS, FOLDED_PIPES = 256, 4
 
 
-def folded(demand: Demand) -> tuple[int, int]:
+def fold_rows(demand: Demand) -> tuple[int, int]:
     """Words per pass and pipelines in a row, as in SwitchML's `next_step_selector.py`."""
     if demand.words_per_pass is not None:
         per_pass = min(demand.words_per_pass, demand.words)

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
-from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Merge
+from netfold.homomorphic.merge import (
+    WORD_BITS,
+    WORD_MAX,
+    Merge,
+    float_add_words,
+    max_words,
+    or_words,
+    sign_words,
+)
 from netfold.kernels.compiled import inlined, kernel
 
 # The verdict on a packet after its pass through the switch.
@@ -33,7 +40,7 @@ SLOT = np.dtype(
         ("exponent", "i4"),  # values of an int8
         ("workers", "i4"),  # how many workers are in the values; 0: the values are old ones
         ("is_answered", "i4"),  # a point below the root: the values are its parent's result
-        ("turn", "i4"),  # slots with timers: units completed here before this one
+        ("generation", "i4"),  # slots with timers: units completed here before this one
         ("is_emitted", "i4"),
         ("words_count", "i4"),  # slots with timers: from the packet that started the row, like the next five
         ("owner", "i4"),
@@ -73,7 +80,7 @@ def clear(registers: Registers, rows: slice) -> None:
 
 def _clear_slots(registers: Registers, rows: slice) -> None:
     registers.slots[rows] = np.zeros((), SLOT)
-    registers.slots["turn"][rows] = -1
+    registers.slots["generation"][rows] = -1
     registers.slots["timer_order"][rows] = -1
     registers.slots["last_ps"][rows] = -1
 
@@ -92,7 +99,6 @@ FLOAT_ADD, SIGN, TABLE_ADD = Merge.FLOAT_ADD.number, Merge.SIGN.number, Merge.TA
 WRAP, SATURATE, STICKY = 0, 1, 2
 _MERGES = 8  # numbers of merges of whole words are below
 _TOP_BITS = np.uint32(0x88888888)
-"""Top bits of lanes of 4 bits."""
 _ONES = np.uint32(0x11111111)
 
 Words = NDArray[np.int32]

@@ -222,10 +222,10 @@ def check_size(graph: nx.Graph, nodes: int, links: int) -> None:
 def node_mistakes(name: object, attributes: Mapping[str, Any]) -> Iterator[str]:
     """Errors in a node's name and attributes."""
     if not isinstance(name, str) or not name or "->" in name:
-        yield f"{shortened(name)} cannot name a node; use a non-empty string without '->'"
+        yield f"{shorten(name)} cannot name a node; use a non-empty string without '->'"
         return
     if len(name) > _NAME_MAX or not name.isprintable():
-        yield f"{shortened(name)} cannot name a node; use up to {_NAME_MAX} printable characters"
+        yield f"{shorten(name)} cannot name a node; use up to {_NAME_MAX} printable characters"
         return
     kind, tier, profile = (attributes.get(key) for key in ("kind", "tier", "profile"))
     if kind not in (HOST, SWITCH):
@@ -256,14 +256,14 @@ def edge_mistakes(attributes: Mapping[str, Any], without: Collection[str] = ()) 
             yield f"{_found(attributes, key)}, must be an int from {lowest} to {highest}"
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """A value for an error message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def _found(attributes: Mapping[str, Any], key: str) -> str:
-    return f"{key} is {shortened(attributes[key])}" if key in attributes else f"{key} is missing"
+    return f"{key} is {shorten(attributes[key])}" if key in attributes else f"{key} is missing"
 
 
 def _check_hosts(graph: nx.Graph) -> None:

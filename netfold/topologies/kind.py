@@ -236,9 +236,9 @@ def check_fields(kind: str, topology: Any) -> None:
             )
 
 
-def type_of(one: Field[Any]) -> str:
+def type_of(field: Field[Any]) -> str:
     """The type of a field as it is written: "int", "int | None", "tuple[int, ...]" or "str"."""
-    return one.type.__name__ if isinstance(one.type, type) else str(one.type)
+    return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 
 def _is_below(value: object, least: int) -> bool:

@@ -51,26 +51,30 @@ class Layout(NamedTuple):
 
 def layout(graph: nx.Graph) -> Layout:
     """Places of all nodes of a valid graph; the same graph has the same places."""
-    drawn = in_one_piece(graph)
-    inner, attributes = switches(drawn), drawn.nodes
+    one_piece = in_one_piece(graph)
+    inner, attributes = switches(one_piece), one_piece.nodes
     if all("coordinates" in attributes[name] for name in inner):
         at = {name: tuple(attributes[name]["coordinates"]) for name in inner}
         if max(map(len, at.values())) > 1:
             curved = frozenset(
                 frozenset((a, b))
-                for a, b in drawn.edges
+                for a, b in one_piece.edges
                 if a in at and b in at and _passes_others(at[a], at[b])
             )
-            return _with_hosts(drawn, _grid(at), curved=curved, side=-math.pi / 3)
+            return _with_hosts(one_piece, _grid(at), curved=curved, side=-math.pi / 3)
         inner = sorted(inner, key=lambda name: at[name])
-    elif len(inner) == 1 or len({_level(drawn, name) for name in inner}) > 1:
-        asides = {name: (0.0, -1.0 if data["kind"] == HOST else 1.0) for name, data in drawn.nodes(data=True)}
-        islands = _members(drawn, hosts(drawn), "island")
-        return Layout(drawn, _rows(drawn), asides, islands if len(islands) > 1 else {}, frozenset(), True)
-    groups = _members(drawn, inner, "group")
+    elif len(inner) == 1 or len({_level(one_piece, name) for name in inner}) > 1:
+        asides = {
+            name: (0.0, -1.0 if data["kind"] == HOST else 1.0) for name, data in one_piece.nodes(data=True)
+        }
+        islands = _members(one_piece, hosts(one_piece), "island")
+        return Layout(
+            one_piece, _rows(one_piece), asides, islands if len(islands) > 1 else {}, frozenset(), True
+        )
+    groups = _members(one_piece, inner, "group")
     if len(groups) > 1 and sum(map(len, groups.values())) == len(inner):
-        return _with_hosts(drawn, _circles(list(groups.values())), groups)
-    return _with_hosts(drawn, _circle(inner, _radius(len(inner))))
+        return _with_hosts(one_piece, _circles(list(groups.values())), groups)
+    return _with_hosts(one_piece, _circle(inner, _radius(len(inner))))
 
 
 def in_one_piece(graph: nx.Graph) -> nx.Graph:
@@ -191,7 +195,7 @@ def _grid(at: Mapping[str, Sequence[int]]) -> dict[str, Place]:
 
 
 def _passes_others(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether a straight line on the grid would run over other switches."""
+    # Whether a straight line on the grid would run over other switches.
     return any(abs(coordinate - two) > 1 for coordinate, two in zip(a, b, strict=False)) or a[3:] != b[3:]
 
 
@@ -213,9 +217,9 @@ def _with_hosts(
         angle = math.atan2(y - middle_y, x - middle_x) if side is None else side
         if side is None:
             asides[switch] = (-math.cos(angle), -math.sin(angle))
-        each = min(_FAN_EACH, _FAN / max(1, len(members) - 1))
+        angle_each = min(_FAN_EACH, _FAN / max(1, len(members) - 1))
         for index, host in enumerate(members):
-            turned = angle + each * (index - (len(members) - 1) / 2)
+            turned = angle + angle_each * (index - (len(members) - 1) / 2)
             # Many hosts stand in two rows.
             reach = _HOST_REACH * (1 + 0.25 * (index % 2) * (len(members) > 6))
             every[host] = (x + reach * math.cos(turned), y + reach * math.sin(turned))
@@ -261,9 +265,9 @@ def classes_of(graph: nx.Graph) -> nx.Graph:
     for node_class in sorted({*class_of_node.values()}):
         members = [name for name in graph if class_of_node[name] == node_class]
         inner = [name for name in members if graph.nodes[name]["kind"] != HOST]
-        each = {sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner}
+        counts = {sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner}
         profiles = sorted({graph.nodes[name]["profile"] for name in inner})
-        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(each))
+        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(counts))
     for a, b, data in graph.edges(data=True):
         lower, upper = (a, b) if class_of_node[a] <= class_of_node[b] else (b, a)
         ends = data.get("ends", {a: a, b: b})

@@ -165,15 +165,15 @@ def distances(fabric: SwitchFabric) -> NDArray[np.int32]:
         hop_counts[at, rack] = hops
         hops += 1
         if _PAIR_COST * int(degree[at].sum()) < fabric.target.size * racks_count:
-            links, origin = expanded(fabric, at)
+            links, origin = expand(fabric, at)
             pairs = fabric.target[links] * racks_count + rack[origin]
             at, rack = np.divmod(np.unique(pairs[flat[pairs] < 0]), racks_count)
         else:
-            at, rack = np.nonzero(_reached(hop_counts == hops - 1, fabric) & (hop_counts < 0))
+            at, rack = np.nonzero(_reach(hop_counts == hops - 1, fabric) & (hop_counts < 0))
     return hop_counts
 
 
-def expanded(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def expand(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Links out of all these switches, and for each link the index in `at` of the one that it leaves."""
     counts = fabric.degree[at]
     ends = np.cumsum(counts)
@@ -182,7 +182,7 @@ def expanded(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.int
     return links, origin
 
 
-def _reached(frontier: NDArray[np.bool_], fabric: SwitchFabric) -> NDArray[np.bool_]:
+def _reach(frontier: NDArray[np.bool_], fabric: SwitchFabric) -> NDArray[np.bool_]:
     """Pairs with a neighbour in the frontier."""
     reached = np.zeros_like(frontier)
     linked = np.flatnonzero(fabric.degree)
@@ -216,10 +216,10 @@ def cheapest_cut_bps(graph: nx.Graph, fabric: SwitchFabric) -> int:
     best = _cut_bps(fabric, np.ones(len(fabric.switches)))  # half of the hosts against all switches
     for order in _orders(graph, fabric):
         for racks_ahead in _halves(fabric, order):
-            sides = _settled(fabric, _started(fabric, racks_ahead))
+            sides = _settle(fabric, _start(fabric, racks_ahead))
             cut = _cut_bps(fabric, sides)
             if fabric.rack_rows.size <= _SWAP_RACKS_MAX:
-                cut = min(cut, _cut_bps(fabric, _swapped(fabric, sides)))
+                cut = min(cut, _cut_bps(fabric, _swap(fabric, sides)))
             best = min(best, cut)
     return best
 
@@ -268,42 +268,42 @@ def _second_eigenvector(fabric: SwitchFabric) -> NDArray[np.float64]:
     for _ in range(_ITERATIONS):
         vector -= vector.mean()
         vector /= max(float(np.abs(vector).max()), 1e-300)
-        drawn = np.bincount(fabric.source, weights * vector[fabric.target], size)
-        vector = (shift - strength) * vector + drawn
+        neighbour_sums = np.bincount(fabric.source, weights * vector[fabric.target], size)
+        vector = (shift - strength) * vector + neighbour_sums
     return vector
 
 
 def _halves(fabric: SwitchFabric, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
     """The first racks of an order that hold half of the hosts: without and with the one in the middle."""
-    held = np.cumsum(fabric.hosts_on_rack[order])
-    middle = int(np.searchsorted(held, fabric.hosts_count // 2))
+    hosts_so_far = np.cumsum(fabric.hosts_on_rack[order])
+    middle = int(np.searchsorted(hosts_so_far, fabric.hosts_count // 2))
     yield order[: middle + 1]
-    if held[middle] != fabric.hosts_count // 2:
+    if hosts_so_far[middle] != fabric.hosts_count // 2:
         yield order[:middle]
 
 
-def _started(fabric: SwitchFabric, racks_ahead: NDArray[np.intp]) -> Sides:
+def _start(fabric: SwitchFabric, racks_ahead: NDArray[np.intp]) -> Sides:
     sides = np.zeros(len(fabric.switches))
     sides[fabric.rack_rows] = -1
     sides[fabric.rack_rows[racks_ahead]] = 1
     return sides
 
 
-def _settled(fabric: SwitchFabric, sides: Sides) -> Sides:
+def _settle(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides in which switches without hosts follow most of their capacity; on a tie they stay."""
     free = np.ones(sides.size, np.bool_)
     free[fabric.rack_rows] = False
     sides = sides.copy()
     for _ in range(_SETTLE):
-        drawn = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)
-        moved = np.where(free & (drawn != 0), np.sign(drawn), sides)
+        pull_bps = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)
+        moved = np.where(free & (pull_bps != 0), np.sign(pull_bps), sides)
         if (moved == sides).all():
             break
         sides = moved
     return np.where(sides == 0, 1.0, sides)
 
 
-def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
+def _swap(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides after pairs of racks with equal numbers of hosts were exchanged, the best pair first."""
     sides, rows = sides.copy(), fabric.rack_rows
     rack_numbers = np.full(sides.size, -1, np.intp)
@@ -312,8 +312,8 @@ def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
     inner = (rack_numbers[fabric.source] >= 0) & (rack_numbers[fabric.target] >= 0)
     between[rack_numbers[fabric.source[inner]], rack_numbers[fabric.target[inner]]] = fabric.rate_bps[inner]
     for _ in range(rows.size):
-        drawn = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)[rows]
-        gain = -drawn * sides[rows]  # capacity to the other side less that to the own
+        pull_bps = np.bincount(fabric.source, fabric.rate_bps * sides[fabric.target], sides.size)[rows]
+        gain = -pull_bps * sides[rows]  # capacity to the other side less that to the own
         ahead, behind = np.flatnonzero(sides[rows] > 0), np.flatnonzero(sides[rows] < 0)
         if not ahead.size or not behind.size:
             break
@@ -323,7 +323,7 @@ def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
         if gains[best_ahead, two] <= 0:
             break
         sides[rows[ahead[best_ahead]]], sides[rows[behind[two]]] = -1, 1
-    return _settled(fabric, sides)
+    return _settle(fabric, sides)
 
 
 def _cut_bps(fabric: SwitchFabric, sides: Sides) -> int:
@@ -376,10 +376,10 @@ def uniform_loads(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.f
     flat, loads = flow.reshape(-1), np.zeros(fabric.target.size)
     for part in _parts(fabric, hops, outward=False):
         ways = np.bincount(part.origin, minlength=part.rows.size)
-        each = (flow[part.rows, part.columns] / ways)[part.origin]
-        loads += np.bincount(part.links, each, loads.size)
+        flow_each = (flow[part.rows, part.columns] / ways)[part.origin]
+        loads += np.bincount(part.links, flow_each, loads.size)
         pairs = fabric.target[part.links] * hops.shape[1] + part.columns[part.origin]
-        np.add.at(flat, pairs, each)
+        np.add.at(flat, pairs, flow_each)
     return loads
 
 
@@ -410,13 +410,13 @@ def _shares(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64
     passing = np.zeros((len(fabric.switches), racks_count))  # share of a rack's traffic through a switch
     passing[fabric.rack_rows, np.arange(racks_count)] = 1
     for level in range(int(hops.max()), 0, -1):
-        links, origin = expanded(fabric, rows := np.flatnonzero(hops == level))
+        links, origin = expand(fabric, rows := np.flatnonzero(hops == level))
         closer = hops[fabric.target[links]] == level - 1
         links, origin = links[closer], origin[closer]
         ways = np.bincount(origin, minlength=rows.size)
-        each = passing[rows[origin]] / ways[origin][:, None]
-        shares[:, links] = each.T
-        np.add.at(passing, fabric.target[links], each)
+        per_way = passing[rows[origin]] / ways[origin][:, None]
+        shares[:, links] = per_way.T
+        np.add.at(passing, fabric.target[links], per_way)
     return shares
 
 
@@ -430,7 +430,7 @@ def _parts(fabric: SwitchFabric, hops: NDArray[np.int32], outward: bool) -> Iter
             continue
         for start in range(begin, end, _PAIRS):
             rows, columns = np.divmod(order[start : min(end, start + _PAIRS)], hops.shape[1])
-            links, origin = expanded(fabric, rows)
+            links, origin = expand(fabric, rows)
             closer = hops[fabric.target[links], columns[origin]] == hops[rows, columns][origin] - 1
             yield _Part(rows, columns, links[closer], origin[closer])
 
@@ -493,8 +493,8 @@ def uniform_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:
     separated = np.arange(half + 1)
     cost = np.concatenate([[0.0], np.cumsum(rates[:half].astype(np.float64))])
     loads = uniform_loads(fabric, hops)
-    each = float((fabric.rate_bps[loads > 0] / loads[loads > 0]).min(initial=rates[-1]))
-    return float((cost + each * (half - separated) * (hosts_count - half + separated)).min())
+    bound_bps = float((fabric.rate_bps[loads > 0] / loads[loads > 0]).min(initial=rates[-1]))
+    return float((cost + bound_bps * (half - separated) * (hosts_count - half + separated)).min())
 
 
 def worst_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:
@@ -663,21 +663,21 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
     """
     used: set[tuple[int, int]] = set()
     for paths_count in range(enough):
-        before = {start: start}
+        previous = {start: start}
         frontier, end = [start], None
         while frontier and end is None:
             following = []
             for at in frontier:
                 for near in neighbours[at]:
-                    if near not in before and (at, near) not in used:
-                        before[near] = at
+                    if near not in previous and (at, near) not in used:
+                        previous[near] = at
                         following.append(near)
             end = next((at for at in following if at in ends), None)
             frontier = following
         if end is None:
             return paths_count
         while end != start:
-            at, end = end, before[end]
+            at, end = end, previous[end]
             if (at, end) in used:
                 used.remove((at, end))
             else:
@@ -685,12 +685,7 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
     return enough
 
 
-# All measures of one topology.
-
-
 class Measures(NamedTuple):
-    """Figures of one topology."""
-
     hosts_count: int
     switches_count: int  # nodes of the kind "switch"; `cost` counts those that are devices
     links_count: int  # both directions counted

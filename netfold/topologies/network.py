@@ -11,7 +11,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.topologies.graph import hosts, server_ports, switches, validate
@@ -69,26 +69,26 @@ def with_host_links(network: Network, work: Mapping[int, tuple[HostWork, HostWor
         raise ValueError(f"nodes {nodes} must be hosts")
     if any(receiving.message_ps for _, receiving in work.values()):
         raise ValueError("a message takes time where it is sent, not where it is received")
-    each = [(node, link) for node in nodes for link in work[node]]
-    owners = np.array([node for node, _ in each], np.int32)
-    before, hosts = len(network.link_names), int(network.is_host.sum())
-    rows = before + np.arange(len(each), dtype=np.int32)
+    host_links = [(node, link) for node in nodes for link in work[node]]
+    owners = np.array([node for node, _ in host_links], np.int32)
+    links_before, hosts = len(network.link_names), int(network.is_host.sum())
+    rows = links_before + np.arange(len(host_links), dtype=np.int32)
     send, receive = np.full(hosts, NO_LINK, np.int32), np.full(hosts, NO_LINK, np.int32)
     send[nodes], receive[nodes] = rows[0::2], rows[1::2]
-    nothing = np.zeros(before, np.int64)
+    nothing = np.zeros(links_before, np.int64)
     return replace(
         network,
-        link_names=(*network.link_names, *(link.name for _, link in each)),
+        link_names=(*network.link_names, *(link.name for _, link in host_links)),
         link_source=np.append(network.link_source, owners),
         link_target=np.append(network.link_target, owners),
-        rate_bps=np.append(network.rate_bps, np.array([link.rate_bps for _, link in each], np.int64)),
-        delay_ps=np.append(network.delay_ps, np.array([link.delay_ps for _, link in each], np.int64)),
-        buffer_bytes=np.append(network.buffer_bytes, np.zeros(len(each), np.int64)),
+        rate_bps=np.append(network.rate_bps, np.array([link.rate_bps for _, link in host_links], np.int64)),
+        delay_ps=np.append(network.delay_ps, np.array([link.delay_ps for _, link in host_links], np.int64)),
+        buffer_bytes=np.append(network.buffer_bytes, np.zeros(len(host_links), np.int64)),
         inside=HostLinks(
             send,
             receive,
-            np.append(nothing, np.array([link.packet_ps for _, link in each], np.int64)),
-            np.append(nothing, np.array([link.message_ps for _, link in each], np.int64)),
+            np.append(nothing, np.array([link.packet_ps for _, link in host_links], np.int64)),
+            np.append(nothing, np.array([link.message_ps for _, link in host_links], np.int64)),
         ),
     )
 
@@ -202,7 +202,7 @@ TURNS = 840
 def flow_key(seed: Integer, job: Integer, source: Integer, target: Integer, channel: Integer) -> np.uint64:
     # A key has 31 bits. Answers are a flow of their own, with the ends exchanged. Modulo `TURNS` a key is
     # source + target + channel, so flows take the ports of their server in turn.
-    draw = mix(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> np.uint64(34)
+    draw = mix(seed, rng_streams.FLOW_ROUTE, job, source, target, channel) >> np.uint64(34)
     turn = np.uint64(source + target + channel + TURNS) % np.uint64(TURNS)
     return draw - draw % np.uint64(TURNS) + turn
 
@@ -210,7 +210,7 @@ def flow_key(seed: Integer, job: Integer, source: Integer, target: Integer, chan
 def flow_key_plain(seed: int, job: int, source: int, target: int, channel: int = 0) -> int:
     # `source` and `target` are workers, then servers, of a job, so networks that are compared share keys.
     # `channel` counts the connections of the two, from 0.
-    draw = mix_plain(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> 34
+    draw = mix_plain(seed, rng_streams.FLOW_ROUTE, job, source, target, channel) >> 34
     return draw - draw % TURNS + (source + target + channel) % TURNS
 
 
@@ -297,15 +297,15 @@ def shares(network: Network, source: int, target: int, key: int) -> dict[int, fl
 def equal_shares(network: Network, source: int, target: int) -> dict[int, float]:
     """The share of packets on each link of all equal paths, if they divide evenly at every node."""
     link_shares: dict[int, float] = {}
-    here: dict[int, float] = {source: 1}
-    while target not in here:  # all paths are equally long
+    shares: dict[int, float] = {source: 1}
+    while target not in shares:  # all paths are equally long
         following: defaultdict[int, float] = defaultdict(float)
-        for node, share in here.items():
+        for node, share in shares.items():
             links = next_links(network, node, target)
             for link in links:
                 link_shares[link] = share / len(links)
                 following[int(network.link_target[link])] += share / len(links)
-        here = following
+        shares = following
     out, into = _ends(network, source, target)
     return link_shares | dict.fromkeys((*out, *into), 1.0)
 

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 import networkx as nx
 
 from netfold.errors import closest
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
@@ -38,18 +38,18 @@ def place_workers(
             f"{where(graph)}cannot place {count} {noun}s on {available} hosts, one a host; "
             f"use at most {available} {noun}s or a larger topology"
         )
-    return _ordered(graph, policy, seed)[:count]
+    return _order(graph, policy, seed)[:count]
 
 
-def _ordered(graph: nx.Graph, policy: str, seed: int) -> list[str]:
+def _order(graph: nx.Graph, policy: str, seed: int) -> list[str]:
     """All hosts, in the order in which a policy takes them."""
     if policy == "pack":
         return list(chain.from_iterable(_groups(graph)))
     if policy == "spread":
         return [host for turn in zip_longest(*_groups(graph)) for host in turn if host is not None]
     if policy == "random":
-        drawn = {host: mix_plain(seed, purposes.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
-        return sorted(drawn, key=drawn.__getitem__)
+        keys = {host: mix_plain(seed, rng_streams.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
+        return sorted(keys, key=keys.__getitem__)
     if policy == "rails":
         return _by_rail(graph)
     others = ", ".join(repr(name) for name in POLICIES)
@@ -129,13 +129,13 @@ def _check_named(graph: nx.Graph, count: int, names: Sequence[str], noun: str) -
 
 
 def _check_known(graph: nx.Graph, names: Sequence[str]) -> None:
-    known = hosts(graph)
-    lookup = set(known)
+    host_names = hosts(graph)
+    lookup = set(host_names)
     for name in names:
         if name not in lookup:
             raise TopologyError(
-                f"{where(graph)}there is no host {name!r}{_nearest(name, known)}; "
-                f"there are {len(known)} hosts, from {known[0]!r} to {known[-1]!r}"
+                f"{where(graph)}there is no host {name!r}{_nearest(name, host_names)}; "
+                f"there are {len(host_names)} hosts, from {host_names[0]!r} to {host_names[-1]!r}"
             )
 
 

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.topologies.graph import TopologyError, switches, where
 
@@ -229,7 +229,9 @@ def _are_ints(value: object) -> bool:
     return isinstance(value, Sequence) and all(type(number) is int for number in value)
 
 
-def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
+def _numbering(
+    graph: nx.Graph, dimensions: NDArray[np.int64], positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """The number of each switch's place, in row-major order: every place is taken once."""
     names = switches(graph)
     expected = int(np.prod(dimensions, dtype=np.float64)) if dimensions.size else 0
@@ -238,19 +240,19 @@ def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np
             f"{where(graph)}{len(names)} switches do not fill dimensions "
             f"{tuple(dimensions.tolist())}; {_HINT}"
         )
-    number = np.ravel_multi_index(tuple(place.T), tuple(dimensions))
-    taken, first = np.unique(number, return_index=True)
-    if taken.size < number.size:
+    number = np.ravel_multi_index(tuple(positions.T), tuple(dimensions))
+    numbers_used, first = np.unique(number, return_index=True)
+    if numbers_used.size < number.size:
         other = next(index for index in range(number.size) if index not in set(first.tolist()))
         raise PolicyError(
-            f"{where(graph)}two switches have coordinates {tuple(place[other].tolist())}, "
+            f"{where(graph)}two switches have coordinates {tuple(positions[other].tolist())}, "
             f"one of them {names[other]!r}; {_HINT}"
         )
     return np.asarray(number, np.int64)
 
 
 def _port_of(
-    graph: nx.Graph, fabric: SwitchLinks, dimensions: NDArray[np.int64], place: NDArray[np.int64]
+    graph: nx.Graph, fabric: SwitchLinks, dimensions: NDArray[np.int64], positions: NDArray[np.int64]
 ) -> list[_Ports]:
     """The port of each switch towards each of its neighbours, once they are known to be those of rings."""
     names = switches(graph)
@@ -259,7 +261,7 @@ def _port_of(
     for switch, name in enumerate(names):
         begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
         neighbours = fabric.far_end[begin:end]
-        apart = (place[neighbours] - place[switch]) % dimensions
+        apart = (positions[neighbours] - positions[switch]) % dimensions
         is_near = ((apart == 0) | (apart == 1) | (apart == dimensions - 1)).all(axis=1)
         is_one = (apart != 0).sum(axis=1) == 1
         if not (is_near & is_one).all():
@@ -488,18 +490,18 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
 
     Hosts of one group, and hosts where there is no third group, reach each other minimally.
     """
-    here, target_switch = int(fabric.home[source]), int(fabric.home[target])
-    first, second = sorted((int(detours.group[here]), int(detours.group[target_switch])))
-    others = detours.groups_count - 2
-    if first == second or others < 1:
+    source_switch, target_switch = int(fabric.home[source]), int(fabric.home[target])
+    first, second = sorted((int(detours.group[source_switch]), int(detours.group[target_switch])))
+    other_groups = detours.groups_count - 2
+    if first == second or other_groups < 1:
         return -1
-    draw = mix_plain(purposes.VALIANT, source, target, key)
-    group = draw % others
+    draw = mix_plain(rng_streams.VALIANT, source, target, key)
+    group = draw % other_groups
     group += group >= first
     group += group >= second
     if detours.entries.size == 0:
         return fabric.hosts_count + group
-    row = here * detours.groups_count + group
+    row = source_switch * detours.groups_count + group
     begin, end = int(detours.first_entry[row]), int(detours.first_entry[row + 1])
     return fabric.hosts_count + int(detours.entries[begin + (draw >> 32) % (end - begin)])
 

@@ -65,14 +65,12 @@ class Defaults(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """One edge of a file."""
-
     rate_bps: object
     delay_ps: object
     buffer_bytes: object
 
 
-def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
+def topology_of(source: nx.Graph, defaults: Defaults) -> nx.Graph:
     """A topology of any networkx graph, with several edges or directed ones too.
 
     Raises
@@ -82,24 +80,24 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
         differ in rate, there are no hosts, it is too large, or breaks the contract (see
         `topologies.graph.validate`).
     """
-    graph = new_graph(_text(found.graph.get("label", found.graph.get("name", ""))))
-    names = _names(found)
-    for node in nx.nodes_with_selfloops(found):
+    graph = new_graph(_text(source.graph.get("label", source.graph.get("name", ""))))
+    names = _names(source)
+    for node in nx.nodes_with_selfloops(source):
         raise TopologyError(f"{where(graph)}node {names[node]!r} is linked to itself; remove that link")
     mistakes = []
-    for node, attributes in found.nodes(data=True):
+    for node, attributes in source.nodes(data=True):
         ours = _node(attributes, defaults)
         mistakes += [f"{where(graph)}{mistake}" for mistake in node_mistakes(names[node], ours)]
         graph.add_node(names[node], **ours)
-    for (a, b), edge in _merged(found, names, defaults).items():
+    for (a, b), edge in _merge(source, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
-        mistakes += [link + mistake for mistake in _units(found, a, b)]
+        mistakes += [link + mistake for mistake in _units(source, a, b)]
         mistakes += [link + mistake for mistake in edge_mistakes(attributes)]
         graph.add_edge(names[a], names[b], **attributes)
     if mistakes:
         raise TopologyError(*mistakes)
-    dimensions = _numbers(found.graph.get("dimensions"))
+    dimensions = _numbers(source.graph.get("dimensions"))
     if isinstance(dimensions, tuple):
         graph.graph["dimensions"] = dimensions
     add_hosts(graph, defaults)
@@ -107,9 +105,9 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
     return graph
 
 
-def _units(found: nx.Graph, a: object, b: object) -> Iterator[str]:
+def _units(graph: nx.Graph, a: object, b: object) -> Iterator[str]:
     """Mistakes of the edges between two nodes: text such as "10Gbps", which only node-link JSON may have."""
-    edges = found[a][b].values() if found.is_multigraph() else (found[a][b],)
+    edges = graph[a][b].values() if graph.is_multigraph() else (graph[a][b],)
     for key, ours in _WITH_UNITS.items():
         if any(key in edge and isinstance(edge[key], str) and ours not in edge for edge in edges):
             yield f"has text under {key!r}, which is read in node-link JSON alone; write {ours}, a number"
@@ -148,18 +146,18 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _names(found: nx.Graph) -> dict[Any, str]:
+def _names(graph: nx.Graph) -> dict[Any, str]:
     """Names of nodes by their id: their labels where these are different."""
     labels = {
-        node: _text(attributes.get("label", node)).strip() for node, attributes in found.nodes(data=True)
+        node: _text(attributes.get("label", node)).strip() for node, attributes in graph.nodes(data=True)
     }
     count = Counter(labels.values())
     names = {
         node: label if label and count[label] == 1 else f"{label}_{_text(node)}".lstrip("_")
         for node, label in labels.items()
     }
-    taken = Counter(names.values())
-    return {node: name if taken[name] == 1 else f"{name}#{_text(node)}" for node, name in names.items()}
+    name_counts = Counter(names.values())
+    return {node: name if name_counts[name] == 1 else f"{name}#{_text(node)}" for node, name in names.items()}
 
 
 def _node(attributes: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
@@ -183,16 +181,16 @@ def _numbers(value: object) -> object:
         return value
 
 
-def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
+def _merge(graph: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> dict[tuple[Any, Any], _Edge]:
     """One edge for each two linked nodes."""
     each_way: dict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
-    for a, b, attributes in found.edges(data=True):
-        pair = (b, a) if not found.is_directed() and (b, a) in each_way else (a, b)
+    for a, b, attributes in graph.edges(data=True):
+        pair = (b, a) if not graph.is_directed() and (b, a) in each_way else (a, b)
         each_way[pair].append(attributes)
     merged: dict[tuple[Any, Any], _Edge] = {}
     for (a, b), edges in each_way.items():
         rated = [edge for edge in edges if "rate_bps" in edge or "LinkSpeedRaw" in edge]
-        link = _joined([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
+        link = _join([_edge(edge, graph.nodes[a], graph.nodes[b], defaults) for edge in rated or edges])
         back = merged.get((b, a))
         if back is not None and back.rate_bps != link.rate_bps:
             raise TopologyError(
@@ -204,7 +202,7 @@ def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> di
     return merged
 
 
-def _joined(edges: list[_Edge]) -> _Edge:
+def _join(edges: list[_Edge]) -> _Edge:
     """Parallel edges as one; values that are no ints stay for the check to find."""
     if len(edges) == 1:
         return edges[0]
@@ -217,13 +215,13 @@ def _joined(edges: list[_Edge]) -> _Edge:
 
 
 def _edge(
-    attributes: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any], defaults: Defaults
+    attributes: Mapping[str, Any], way: Mapping[str, Any], way_back: Mapping[str, Any], defaults: Defaults
 ) -> _Edge:
     """An edge's attributes as the contract wants them."""
     rate = attributes.get("rate_bps", attributes.get("LinkSpeedRaw", defaults.link.rate_bps))
     delay = attributes.get("delay_ps")
     if delay is None:
-        kilometres = _kilometres(attributes, one, other)
+        kilometres = _kilometres(attributes, way, way_back)
         delay = defaults.link.delay_ps if kilometres is None else round(kilometres * _PS_PER_KM)
     buffer = attributes.get("buffer_bytes", defaults.link.buffer_bytes)
     return _Edge(_whole(rate), _whole(delay), _whole(buffer))
@@ -432,7 +430,7 @@ def _entries(data: dict[str, Any], key: str, needed: tuple[str, ...]) -> list[di
 
 def _add_nodes(graph: nx.Graph, entries: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Add nodes; yields what is wrong with them."""
-    yield from _repeated("node", Counter(entry["id"] for entry in entries))
+    yield from _list_repeated("node", Counter(entry["id"] for entry in entries))
     for entry in entries:
         attributes = {key: value for key, value in entry.items() if key != "id"}
         _as_tuple(attributes, "coordinates")
@@ -454,7 +452,7 @@ def _as_tuple(attributes: dict[str, Any], key: str) -> None:
 def _add_edges(graph: nx.Graph, entries: Sequence[dict[str, Any]], units: Units) -> Iterator[str]:
     """Add edges between nodes that are there; yields what is wrong with them."""
     ends = Counter(" - ".join(sorted((entry["source"], entry["target"]))) for entry in entries)
-    yield from _repeated("edge", ends)
+    yield from _list_repeated("edge", ends)
     for entry in entries:
         source, target = entry["source"], entry["target"]
         lost = [name for name in (source, target) if name not in graph]
@@ -471,7 +469,7 @@ def _add_edges(graph: nx.Graph, entries: Sequence[dict[str, Any]], units: Units)
 
 def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str, str]]:
     """Replace text with a unit by its number; yields attributes that cannot be read, and why."""
-    for key, read in units.items():
+    for key, parse in units.items():
         short = key.partition("_")[0]  # "rate_bps" is written as "rate" where it has a unit
         if short in attributes and key in attributes:
             yield key, f"has both {short} and {key}; leave out one of them"
@@ -484,12 +482,12 @@ def _read_units(attributes: dict[str, Any], units: Units) -> Iterator[tuple[str,
         written = short if short in attributes else key
         if written == short or isinstance(attributes.get(key), str):
             try:
-                attributes[key] = read(attributes.pop(written))
+                attributes[key] = parse(attributes.pop(written))
             except ValueError as error:
                 yield key, f"{written}: {error}"
 
 
-def _repeated(what: str, counts: Counter[str]) -> Iterator[str]:
+def _list_repeated(what: str, counts: Counter[str]) -> Iterator[str]:
     for name, count in counts.items():
         if count > 1:
             yield f"node-link JSON: {what} {name!r} is there {count} times, must be there once"

@@ -23,25 +23,22 @@ from rich.table import Table
 from netfold.errors import InvariantError, RunError
 from netfold.homomorphic.codec import Codec, Decoded, Request, Server
 from netfold.homomorphic.drive import CodecError, Driven, WorkerEncoder, blaming
-from netfold.homomorphic.fold import answered, described
-from netfold.homomorphic.merge import gathered, merge_all, merged_message, unchanged_by
-from netfold.homomorphic.message import (
+from netfold.homomorphic.fold import answer_of_server, describe
+from netfold.homomorphic.merge import (
     COUNTER_BITS,
     SUMS,
     WORD_BITS,
-    Gradient,
     Merge,
     Merged,
-    Message,
-    Note,
-    Round,
-    Step,
-    Tensor,
     Words,
+    gather,
+    merge_all,
+    unchanged_by,
 )
-from netfold.kernels import purposes
+from netfold.homomorphic.message import Gradient, Message, Note, Round, Step, Tensor, merged_message
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.display import Shown
 from netfold.sim.results.format import frame
 from netfold.torch.wire import Wire
 
@@ -89,9 +86,9 @@ def agree(wire: Wire, sent: Sent, place: str) -> list[list[int]]:
     rows = wire.gather_rows(first)
     most = int(rows[:, 1].max())
     if most > _ROOM:
-        rest = np.zeros(_COLUMNS * (most - _ROOM), np.int64)
-        rest[: max(0, row.size - first.size)] = row[first.size :]
-        rows = np.concatenate([rows, wire.gather_rows(rest)], axis=1)
+        remaining = np.zeros(_COLUMNS * (most - _ROOM), np.int64)
+        remaining[: max(0, row.size - first.size)] = row[first.size :]
+        rows = np.concatenate([rows, wire.gather_rows(remaining)], axis=1)
     is_failed = rows[:, 0] == _FAILED
     compared = np.concatenate([rows[:, :2], rows[:, 2::_COLUMNS]], axis=1)
     is_other = (compared != compared[0]).any(axis=1)
@@ -128,10 +125,10 @@ def _row(sent: Sent) -> NDArray[np.int64]:
         total = np.ascontiguousarray(sent.total)
         bits = int(total.view(np.uint32).sum(dtype=np.uint64))
         return np.array([_DECODED, 1, _digest(f"{total.size} {bits} {sent.is_update}"), 0], np.int64)
-    told = [_SENDS, len(sent)]
+    row = [_SENDS, len(sent)]
     for message in sent:
-        told += [_digest(repr(message.kind)), int(message.words.size)]
-    return np.array(told, np.int64)
+        row += [_digest(repr(message.kind)), int(message.words.size)]
+    return np.array(row, np.int64)
 
 
 def _digest(text: str) -> int:
@@ -141,7 +138,7 @@ def _digest(text: str) -> int:
 
 def _error(wire: Wire, sent: Sent, rank: int, place: str) -> RunError:
     """The error of all workers, where worker `rank` has failed or does something else than worker 0."""
-    texts = _texts(wire, str(sent) if isinstance(sent, Exception) else described(sent))
+    texts = _texts(wire, str(sent) if isinstance(sent, Exception) else describe(sent))
     failed = _texts(wire, "failed" if isinstance(sent, Exception) else "")
     if failed[rank]:
         return RunError(texts[rank], "all workers end here: mend the cause, then start them again")
@@ -210,7 +207,7 @@ def carry(
         return merged_message([message] * wire.workers)
     if message.merge is Merge.GATHER:
         parts = wire.gather(message.words, sizes)
-        return gathered(parts) if server is None else answered(server, parts, request)
+        return gather(parts) if server is None else answer_of_server(server, parts, request)
     is_present = [size > 0 or message.merge in _ALL for size in sizes]
     present = None if all(is_present) else np.array(is_present)
     if not any(is_present):
@@ -220,7 +217,7 @@ def carry(
         words: Words = wire.all_reduce(lanes, merge).view(message.merge.dtypes[-1])
     elif message.merge in (Merge.SIGN, Merge.HOST):
         parts = wire.gather(message.words, sizes)
-        words = _merged(
+        words = _merge(
             message, [part for part, is_there in zip(parts, is_present, strict=True) if is_there], key
         )
     else:
@@ -244,12 +241,12 @@ def _merged_in_shares(wire: Wire, message: Message, is_present: list[bool], key:
     """Every worker merges its share of the words, in rank order; then all get all shares."""
     ends = [message.size * rank // wire.workers for rank in range(wire.workers + 1)]
     parts = wire.scatter_shares(message.words, ends, is_present)
-    share = _merged(message, parts, key)
+    share = _merge(message, parts, key)
     sizes = [(end - begin) * message.merged_words for begin, end in pairwise(ends)]
     return np.concatenate(wire.gather(share, sizes))
 
 
-def _merged(message: Message, parts: list[Words], key: int) -> Words:
+def _merge(message: Message, parts: list[Words], key: int) -> Words:
     return merge_all(message.merged_by, parts, key, message.table, message.lane_bits)
 
 
@@ -476,7 +473,7 @@ class BucketRounds:
                     sent = exchange.send(answers)
                 except Exception as error:  # every error must reach the other workers
                     sent = _in_words(error, self._wire.rank, where)
-            sizes = self._agreed(sent, where)
+            sizes = self._agree(sent, where)
             if isinstance(sent, Decoded):
                 return sent, operation, payload_bytes
             assert not isinstance(sent, Exception)
@@ -493,7 +490,7 @@ class BucketRounds:
             self._begun = round.step
         return self.encoder.exchange(gradient, round)
 
-    def _agreed(self, sent: Sent, place: str) -> list[list[int]]:
+    def _agree(self, sent: Sent, place: str) -> list[list[int]]:
         """The lengths of all messages; what this worker raised is the cause of its error."""
         try:
             return agree(self._wire, sent, place)
@@ -510,7 +507,7 @@ class BucketRounds:
         failure: Exception | None = None
         for message, word_counts in zip(messages, sizes, strict=True):
             where = f"step {round.step}, bucket {round.bucket}, operation {operation}"
-            key = mix_plain(self._seed, purposes.GATHERED_MERGE, _JOB, self.messages)
+            key = mix_plain(self._seed, rng_streams.GATHERED_MERGE, _JOB, self.messages)
             self.messages += is_carried(message)
             request = Request(round.step, round.bucket, operation, message.label, round.tensors)
             try:

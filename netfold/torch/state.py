@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, Tensor
-from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, fused
-from netfold.sim.workload.layers import named_tensors, placed, unnamed_tensors
+from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, fuse_tensors
+from netfold.sim.workload.layers import named_tensors, place_tensors, unnamed_tensors
 from netfold.torch.exchange import (
     BucketRounds,
     Fifo,
@@ -58,7 +58,7 @@ class ParameterLayout:
         return [[_in_words(tensor) for tensor in bucket.tensors] for bucket in self.buckets]
 
 
-def named(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, str]:
+def parameter_names(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, str]:
     """The names of parameters, in their order, from `Module.named_parameters()`.
 
     Raises
@@ -113,7 +113,7 @@ def make_layout(
     else:
         tensors = unnamed_tensors([tuple(parameter.shape) for parameter in parameters])
     backward = tuple(reversed(tensors))
-    buckets, members = fused(placed(backward), BySize(bucket_bytes))
+    buckets, members = fuse_tensors(place_tensors(backward), BySize(bucket_bytes))
     owners = list(reversed(parameters))
     places = {
         owners[member]: (bucket.index, tensor)
@@ -207,10 +207,10 @@ class Assembly:
 
     def release(self) -> None:
         """Give all buckets back as they are."""
-        held = {id(handed): handed for sources in self._given for handed, _ in sources}
-        held |= {id(handed): handed for handed in self._waiting}
+        handed_over = {id(handed): handed for sources in self._given for handed, _ in sources}
+        handed_over |= {id(handed): handed for handed in self._waiting}
         self._waiting, self._given = [], [[] for _ in self._given]
-        for ddp_bucket in held.values():
+        for ddp_bucket in handed_over.values():
             ddp_bucket.finish()
 
     def _lay_out(self) -> None:
@@ -280,9 +280,6 @@ def _view(flat: Gradient, place: slice, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(flat[place]).view(like.shape)
 
 
-# The state of a communication hook: a codec, a thread and a process group of its own.
-
-
 class State:
     """What `hook` needs: one for each model, made by all workers in the same order.
 
@@ -330,7 +327,7 @@ class State:
     ) -> None:
         self.codec = make_codec(codec, options)
         bucket_bytes = _bucket_bytes(bucket)
-        names = {} if parameters is None else named(parameters)
+        names = {} if parameters is None else parameter_names(parameters)
         if not dist.is_initialized():
             raise DataError(
                 "torch.distributed is not ready", "call torch.distributed.init_process_group before State"
@@ -398,7 +395,7 @@ class State:
         self._calls[number] = part.step + 1
         run = self._mean_of if is_mean else self._sum_of
         reductions: list[Gradient] = []
-        self._fifo.submit(partial(self._guarded, lambda: reductions.append(run(part, gradient))))
+        self._fifo.submit(partial(self._guard, lambda: reductions.append(run(part, gradient))))
         self._fifo.drain()
         self._raise_failure()
         return reductions[0]
@@ -471,14 +468,14 @@ class State:
         if self._failure is not None:
             handed.finish()
             return
-        self._guarded(handed.check)
-        self._guarded(partial(self._assembly.take, handed))
+        self._guard(handed.check)
+        self._guard(partial(self._assembly.take, handed))
         if self._failure is not None:
             self._assembly.release()
             if not handed.future.done():
                 handed.finish()
 
-    def _guarded(self, job: Callable[[], object]) -> None:
+    def _guard(self, job: Callable[[], object]) -> None:
         """Do a job in the thread; what it raises, the user's thread will."""
         if self._failure is not None:
             return
@@ -510,8 +507,8 @@ def _at_end_of_backward(call: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
-def _rate_of(given: float | Callable[[int], float] | None) -> Callable[[int], float] | None:
-    return given if given is None or callable(given) else lambda step: given
+def _rate_of(rate: float | Callable[[int], float] | None) -> Callable[[int], float] | None:
+    return rate if rate is None or callable(rate) else lambda step: rate
 
 
 def _bucket_bytes(bucket: str | int) -> int:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from netfold.errors import DataError, RunError
 from netfold.homomorphic.codec import Carrier, Codec, refusal_of
-from netfold.homomorphic.message import Merge, StepFact, Words
+from netfold.homomorphic.merge import Merge, Words
+from netfold.homomorphic.message import StepFact
 from netfold.sim.scenario.load import sets_of
 from netfold.sim.studies.codec_study_gradients import read_codec
 from netfold.sim.workload.workload import refusal_of_needs
@@ -92,11 +93,11 @@ class Wire:
         """
         share_length = ends[self.rank + 1] - ends[self.rank]
         sent_counts = np.diff(ends).tolist() if is_present[self.rank] else [0] * self.workers
-        taken = [share_length if is_there else 0 for is_there in is_present]
+        lengths = [share_length if is_there else 0 for is_there in is_present]
         sent = self._tensor(_as_int32(words))
-        received = sent.new_empty(sum(taken))
+        received = sent.new_empty(sum(lengths))
         with _failures():
-            dist.all_to_all_single(received, sent, taken, sent_counts, group=self._group)
+            dist.all_to_all_single(received, sent, lengths, sent_counts, group=self._group)
         parts = _array(received).view(words.dtype).reshape(-1, share_length) if share_length else None
         return [words[:0] if parts is None else parts[number] for number in range(sum(is_present))]
 

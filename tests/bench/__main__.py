@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from tests.bench import codecs, loads, nspy, sweeps
 from tests.bench import loads as rings
 from tests.bench.loads import Measured

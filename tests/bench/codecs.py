@@ -46,7 +46,7 @@ class Sparse:
         bits.write_index(self.gradient, self.narrow)
         exponents = announced_exponents(all_of(self.gradient, BLOCK_ELEMENTS), 1)
         self.placed = members.word_layout(
-            members.members_of(self.index, BLOCK_ELEMENTS), AgreedExponents(exponents, 1)
+            members.support_of(self.index, BLOCK_ELEMENTS), AgreedExponents(exponents, 1)
         )
         self.words = np.ones(self.placed.offsets[-1], np.int32)
         self.values = np.ones(self.words.size, np.float32)
@@ -63,7 +63,7 @@ class Sparse:
         bits.write_index(self.gradient[begin:end], self.narrow[begin // 32 : -(-end // 32)])
 
     def _make_sketch(self) -> None:
-        room = np.diff(self.placed.members.starts)
+        room = np.diff(self.placed.support.starts)
         seen = Seen(room, self.placed.agreed)
         layout = layout_of(REPAIRED_TILING, LOAD, self.gradient.size, seen, BLOCK_ELEMENTS)
         starts = np.append(self.placed.offsets[: -1 : layout.tile_blocks], self.placed.offsets[-1])
@@ -114,7 +114,7 @@ class Sparse:
     def _part(self, begin: int, end: int) -> tuple[np.ndarray, slice, np.ndarray, AgreedExponents]:
         """Index, members, starts of blocks and exponents of some elements."""
         first, last = begin // BLOCK_ELEMENTS, -(-end // BLOCK_ELEMENTS)
-        starts = self.placed.members.starts[first : last + 1]
+        starts = self.placed.support.starts[first : last + 1]
         agreed = self.placed.agreed.part(first, last)
         return self.index[begin // 64 : -(-end // 64)], slice(int(starts[0]), int(starts[-1])), starts, agreed
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from netfold.homomorphic.codecs.count_sketch import estimate
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kernels.bits import largest
 from tests.bench import beside, codecs, loads, nspy, rates
 from tests.bench import loads as rings

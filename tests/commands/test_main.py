@@ -25,7 +25,7 @@ from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.kinds import registered
 from netfold.sim.run.variant import Outcome
-from netfold.sim.studies.codec_study_gradients import read_model, wanted
+from netfold.sim.studies.codec_study_gradients import read_model, wanted_densities
 from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
@@ -249,7 +249,7 @@ def test_other_settings_have_no_known_densities() -> None:
 
 
 def test_all_known_densities_are_wanted_without_names() -> None:
-    items = wanted([], None, None)
+    items = wanted_densities([], None, None)
 
     assert (read_model("ncf:expand=[147,16]"), 4096, "movielens-100k") in items
     assert (read_model("mlp_784:hidden=[256,128]"), 16, "mnist-5k") in items

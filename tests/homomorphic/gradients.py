@@ -9,13 +9,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, advance
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.drive import advance
 from netfold.homomorphic.exponents import all_of
 from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
 from netfold.homomorphic.formats import Agreed, NumberFormat
-from netfold.homomorphic.index import IndexKind, IndexMemory, Membership, exchange_index, own_index
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.index import AgreedUnion, IndexKind, IndexMemory, exchange_index, own_index
+from netfold.homomorphic.merge import Merge, Merged, merge_all
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.testing import PATTERNS, VALUES, Steps, support, values
 
 
@@ -201,7 +202,7 @@ def is_named(index: np.ndarray, elements: int) -> np.ndarray:
 
 
 class Exchanged(NamedTuple):
-    memberships: list[Membership]
+    memberships: list[AgreedUnion]
     operations: list[list[tuple[Message, ...]]]  # by operation and worker
     labels: list[list[str]]
 
@@ -217,7 +218,7 @@ class Exchanged(NamedTuple):
 class IndexAlone(Encoder):
     """Agrees on an index, and does nothing with it."""
 
-    membership: Membership
+    membership: AgreedUnion
 
     def __init__(self, kind: IndexKind, memory: IndexMemory, beside: tuple[Message, ...]) -> None:
         self.kind, self.memory, self.beside = kind, memory, beside

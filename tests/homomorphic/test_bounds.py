@@ -35,7 +35,8 @@ from netfold.homomorphic.codecs.lossless import Lossless, float_error_bound
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_round
 from tests.examples import examples, nightly

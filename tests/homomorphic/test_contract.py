@@ -13,7 +13,8 @@ import pytest
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, CodecRefusal, ContractError, Decoded, Encoder, refusal_of
 from netfold.homomorphic.drive import drive
-from netfold.homomorphic.message import Decodings, Gradient, Merge, Message, Round, Scaling
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Decodings, Gradient, Message, Round, Scaling
 
 GRADIENT = np.zeros(6, np.float32)
 TABLE = np.zeros(16, np.int32)

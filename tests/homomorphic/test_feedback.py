@@ -13,7 +13,8 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.feedback import FeedbackEncoder, with_feedback
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Step, Work
+from netfold.homomorphic.merge import Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Step
 from tests.examples import examples
 
 

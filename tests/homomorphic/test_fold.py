@@ -18,8 +18,8 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.merge import combine, merge_all, merged_message, unchanged_by
-from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Message, Round, Scaling
+from netfold.homomorphic.merge import MERGEABLE, Merge, Merged, combine, merge_all, unchanged_by
+from netfold.homomorphic.message import Gradient, Message, Round, Scaling, merged_message
 from tests.homomorphic.gradients import folded
 from tests.reference.codecs.digits import right_merge
 

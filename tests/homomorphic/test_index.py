@@ -30,17 +30,17 @@ from netfold.homomorphic.index import (
     gather_words,
     insert,
     members_message,
-    members_of,
     own_index,
     query,
     report_infinite,
     scatter,
     scatter_words,
+    support_of,
     word_layout,
     write_index,
 )
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merge, Work, merge_all
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.kernels.compiled import VARIABLE
 from netfold.testing import support, values
 from tests.examples import examples
@@ -229,7 +229,7 @@ def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
     """And with one worker they decode to its values: to the bit, or for block_exponent to half a step."""
     form = number_format(name, case.block_elements)
     agreement = agreed(form, [case.gradient])
-    place = word_layout(members_of(case.index, case.block_elements), agreement, case.group_blocks)
+    place = word_layout(support_of(case.index, case.block_elements), agreement, case.group_blocks)
     expected = expected_words(case, agreement)
     assert len(expected) == place.offsets[-1]
     elements = case.gradient.size
@@ -240,7 +240,7 @@ def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
         source = all_of(case.gradient, case.block_elements)
         encode(place, source, words)
         from_all, words[:] = words.tobytes(), 0
-        values = np.empty(place.members.count, np.float32)
+        values = np.empty(place.support.count, np.float32)
         gather(case.index, case.gradient, values)
         encode(place, source._replace(values=values), words)
         assert from_all == words.tobytes()
@@ -274,7 +274,7 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     gradient = np.ones(300, np.float32)
     gradient[[5, 70, 130]] = [largest, -largest, largest]
     form = number_format("exact", 64)
-    place = word_layout(members_of(full_support(300), 64), agreed(form, [gradient, gradient]))
+    place = word_layout(support_of(full_support(300), 64), agreed(form, [gradient, gradient]))
     message = members_message(gradient, place, form, "values")
     notes: list[Note] = []
     decoded = np.empty(300, np.float32)
@@ -386,7 +386,7 @@ def test_all_workers_agree_on_all_members_at_the_announced_cost(
         for membership, gradient in zip(result.memberships, gradients, strict=True):
             assert index_of(gradient != 0).tolist() == membership.own.tolist()
             assert result.memberships[0].union.tolist() == membership.union.tolist()
-            assert membership.members == int(np.bitwise_count(membership.union).sum(dtype=np.int64))
+            assert membership.union_elements == int(np.bitwise_count(membership.union).sum(dtype=np.int64))
             assert membership.merged == ()
         index = result.memberships[0].union
         named = is_named(index, 64 * index.size)
@@ -458,12 +458,12 @@ def test_a_bucket_s_members_are_counted_once() -> None:
     assert first.labels == [["count"], ["index"]]
     assert [own] == first.index_messages[0].words.tolist()
     assert first.index_messages[1].words.size == 2 * design_filter(100_000, 4 * own).words
-    assert first.memberships[0].members < 1.02 * own
+    assert first.memberships[0].union_elements < 1.02 * own
     assert second.labels == [["index"]]
-    expected = first.memberships[0].members
+    expected = first.memberships[0].union_elements
     expected += expected // 16 + 16
     assert second.index_messages[0].words.size == 2 * design_filter(100_000, expected).words
-    assert second.memberships[0].members < 1.06 * own
+    assert second.memberships[0].union_elements < 1.06 * own
     assert memories[0].expected_members(1) is None
 
 

@@ -23,8 +23,8 @@ from netfold.homomorphic import codecs
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Message, Round
+from netfold.homomorphic.merge import ORDER_FREE, Merge, merge_all
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples

@@ -12,7 +12,8 @@ import pytest
 from netfold.homomorphic.bounds import Doubles, ErrorBound, FloatAddBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, State, Variance
 from netfold.homomorphic.feedback import FeedbackEncoder
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import Hop, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.testing import check_codec
 
 

@@ -17,7 +17,13 @@ from netfold.homomorphic.codec import Decoded, Encoder, LockStepError, Request, 
 from netfold.homomorphic.codecs.fp16 import HalfAdd
 from netfold.homomorphic.fold import check_lock_step, fold
 from netfold.homomorphic.merge import (
+    LANE_BITS,
+    Hop,
     HostHop,
+    Merge,
+    Merged,
+    Words,
+    Work,
     add_words,
     combine,
     float_add_words,
@@ -29,7 +35,7 @@ from netfold.homomorphic.merge import (
     replay,
     split_host,
 )
-from netfold.homomorphic.message import LANE_BITS, Hop, Merge, Merged, Message, Round, Scaling, Words, Work
+from netfold.homomorphic.message import Message, Round, Scaling
 from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_codec
 from tests.examples import examples

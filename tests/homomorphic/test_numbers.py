@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from netfold.homomorphic.exponents import (
     announced_exponents,
     block_exponents,
     empty_exponent,
+    factor_words,
     largest_exponent,
     quantize_block,
     smallest_exponent,
@@ -34,8 +36,8 @@ from netfold.homomorphic.formats import (
     number_format,
     word_starts,
 )
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merged, Round
+from netfold.homomorphic.merge import Merged, merge_all
+from netfold.homomorphic.message import Gradient, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs import digits as reference
@@ -169,6 +171,26 @@ def test_integers_are_the_exact_product_rounded_half_to_even(value: float, log2_
     quantize_block(x, exponent, workers, words)
 
     assert quantise_exactly(value, int(exponent), workers) == words[0]
+
+
+@given(
+    values=st.lists(st.floats(-(2.0**23), 2.0**23, width=32), max_size=9),
+    factor=st.sampled_from([1.0, 0.5, 100.0]),
+)
+def test_words_of_a_factor_are_the_exact_products_rounded_half_to_even(
+    values: list[float], factor: float
+) -> None:
+    """A float32 times 100 is exact in float64."""
+    words = factor_words(np.array(values, np.float32), factor, Round(0, 0, 2, 0))
+
+    assert words.tolist() == [round(Fraction(value) * Fraction(factor)) for value in values]
+
+
+@pytest.mark.parametrize("value", [2.0**30, -(2.0**30), np.nan, np.inf])
+def test_words_of_a_factor_sum_within_int32_or_are_refused(value: float) -> None:
+    """Of two workers each has up to ⌊(2^31 − 1) / 2⌋ = 2^30 − 1; the float32 below 2^30 is 2^30 − 64."""
+    with pytest.raises(EncodeError, match=r"^gradient\[1\] is "):
+        factor_words(np.array([2.0**30 - 64, value], np.float32), 1.0, Round(0, 0, 2, 0))
 
 
 def test_a_product_beyond_int32_is_the_least_integer() -> None:

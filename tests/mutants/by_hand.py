@@ -25,7 +25,7 @@ CHANGES = (
     ),
     ("D differences are summed", "deque(maxlen=staleness« - 1→»)"),
     ("the threshold is divided by M", "alpha / self._workers«**2→» *"),
-    ("a running sum begins anew", "total[: held.size] = «held→0»\n"),
+    ("a running sum begins anew", "total[: sum_words.size] = «sum_words→0»\n"),
     ("what is sent is held back too", "owed[selection] -= «→0 * »values if"),
     (
         "the smaller scale decides",
@@ -36,13 +36,13 @@ CHANGES = (
     ("an update is a sum", "Decoded(total, contribution«, is_update=True→»)"),
     ("rounded values are contributed whole", "_at(elements, «added.own→values»[positions], gradient)"),
     ("momentum does not grow", "        velocity «+= gradient→= gradient.copy()»\n"),
-    ("every round has the same elements", "purposes.RANDOM_K, «round.step→0»,"),
+    ("every round has the same elements", "rng_streams.RANDOM_K, «round.step→0»,"),
     ("unbiased sums are not scaled", "np.float32(«gradient.size / count→1»)"),
     ("a residual is the gradient", "«owed→gradient» - decoded.contribution"),
-    ("a residual is not sent", "gradient« + held→»\n        # Two additions: of the residual"),
+    ("a residual is not sent", "gradient« + residual→»\n        # Two additions: of the residual"),
     (
         "a replay takes in the wrong way round",
-        "combine(merge, «held[hop.into], held.pop(hop.taken)→held.pop(hop.taken), held[hop.into]», hop.key)",
+        "combine(merge, «partials[hop.into], partials.pop(hop.taken)→partials.pop(hop.taken), partials[hop.into]», hop.key)",
     ),
     ("a turn of 0 loses a word", "(word >> («-turn & np.uint64(63)→np.uint64(63) - turn»))"),
     ("the last word's bits beyond the end are one too few", "2 ** («(count - 1)→count» % WORD_ELEMENTS + 1)"),
@@ -54,7 +54,10 @@ CHANGES = (
     ("NaN is announced", ">«= _INFINITY_BITS→ _INFINITY_BITS + (1 << 22)»:"),
     ("rows share their hashes", "mix_plain(key, «row→0») for row"),
     ("lanes share a sign", "(np.uint32(bits) >> np.uint32(«lane→0»)) &"),
-    ("the median is one too low", "median = own[«own.shape[0] // 2→max(0, own.shape[0] // 2 - 1)»]"),
+    (
+        "the median is one too low",
+        "median = scratch[«scratch.shape[0] // 2→max(0, scratch.shape[0] // 2 - 1)»]",
+    ),
     (
         "signs come from the second bit",
         "(«murmur3(block, j) >> np.uint32(31)→(murmur3(block, j) >> np.uint32(30)) & np.uint32(1)»)",
@@ -73,7 +76,7 @@ CHANGES = (
     ),
     (
         "gradients are kept as DDP's buckets change them",
-        'return detached.to("cpu", self._reduced[place].parameter.dtype«, copy=True→»)',
+        'return detached.to("cpu", self._reduced[position].parameter.dtype«, copy=True→»)',
     ),
     ("flipped bits are not found", "if «hashlib.sha256(content).digest() !=→not» data[:_DIGEST_BYTES]:"),
     ("sums may be ten times off the bound", "if record.max_error_over_bound <= «1.0→10.0»:"),
@@ -132,7 +135,7 @@ CHANGES = (
     ("ranges overlap", "words[size * server // count : size * (server + 1) // count«→ + 1»]"),
     (
         "a server adds nothing of an absent worker to its count",
-        "for index in «range(chunks)→[]» if is_absent else [parcel.number]:",
+        "for index in «range(chunks)→[]» if is_absent else [chunk.number]:",
     ),
     (
         "hops name the workers the other way round",
@@ -159,7 +162,7 @@ CHANGES = (
     ),
     (
         "a merge writes into the target's buffer whatever the order",
-        "elif cells[own].state == SCRATCH« and schedule.merge != SIGN→»:",
+        "elif cells[own_cell].state == SCRATCH« and schedule.merge != SIGN→»:",
     ),
     (
         "a transfer is sent when the first is processed that it waits for",
@@ -176,7 +179,7 @@ CHANGES = (
     ("a result lacks its exponent", "    result.exponent = «slot.exponent→0»\n"),
     (
         "a result's key forgets what caused it",
-        "packet_key(world, copy, purpose, stream.worker * 65536« + cause→»)",
+        "packet_key(world, copy, rng_stream, stream.worker * 65536« + cause→»)",
     ),
     ("partials take the worker's route", "    result.route = «lower.route→packet.route»"),
     ("the same gap is resent by every result", "if first >= 0« and stream.base >= stream.resent→»:"),

@@ -19,7 +19,7 @@ from tests.mutants.operators import generated
 
 FOLDERS = ("netfold", "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
-HOW_TO_COMPILE = ("kernels/compiled.py", "kernels/dispatchers.py", "kernels/progress.py")
+HOW_TO_COMPILE = ("kernels/compiled.py", "kernels/dispatchers.py", "kernels/compile_progress.py")
 ALL_SWITCHES = re.compile(r"_is_on(?:_compiled)?\((\d+)\)")
 SWITCHES = re.compile(r"_is_on_compiled\((\d+)\)")
 PLACES = re.compile(r'File "([^"]+\.py)", line (\d+)|at (\S+\.py) \((\d+)\)')  # in an error of Numba

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_origin
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, StepFact
+from netfold.homomorphic.merge import COUNTER_BITS, MERGEABLE, WORD_BITS
+from netfold.homomorphic.message import StepFact
 from netfold.sim.collectives.collective import CollectiveSpec, collectives
 from netfold.sim.collectives.hierarchical_switched import CARRIED
 from netfold.sim.keys import keys

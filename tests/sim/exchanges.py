@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.message import Merge, Merged, Message, Scaling
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.all_gather import AllGather, AllGatherRun
-from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.halving_doubling import HalvingDoubling
+from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.parameter_server import ParameterServer, ParameterServerRun, ServerPlan

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import Hop, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from tests.registry import registered
 
 Uints = NDArray[np.uint32]

@@ -11,8 +11,9 @@ import pytest
 import simpy
 
 from netfold.errors import ScenarioError
-from netfold.homomorphic.message import Merged, Message
-from netfold.sim.collectives.collective import Collective, OperationPlace
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Message
+from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Rule, losses
 from netfold.sim.network.fabric import Fabric
@@ -170,5 +171,5 @@ class Exchanged:
     ) -> Generator[simpy.Event, Any, None]:
         for number, (messages, pause_ps) in enumerate(zip(operations, pauses_ps, strict=True)):
             yield self.environment.timeout(pause_ps)
-            exchange = self.collective.exchange(worker, messages, OperationPlace(0, 0, number))
+            exchange = self.collective.exchange(worker, messages, OperationId(0, 0, number))
             self.received[worker].append((yield from exchange))

@@ -112,7 +112,7 @@ def test_a_run_does_not_go_on_with_other_instructions(
     with pytest.raises(Stop), stopped_after(1):
         run(path, out, Checkpoints(1))
     own = processor.instructions()
-    monkeypatch.setattr("netfold.sim.run.checkpoint_store.instructions", lambda: NATIVE)
+    monkeypatch.setattr("netfold.sim.run.checkpoint.instructions", lambda: NATIVE)
 
     with pytest.raises(DataError) as refused:
         run(path, out, RESUME)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words
+from netfold.homomorphic.merge import Merge, Words
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.engine.engine import EngineSchedules
 from netfold.sim.engine.interface import Operation
 from netfold.sim.engine.tables import Table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 
 LANES: dict[int, Any] = {8: np.int8, 16: np.int16}  # others are sums of whole words
 

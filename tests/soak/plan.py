@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.studies.matrix import rows_of
 from tests.soak.language import allowed, alternatives, can_meet, language
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
 
-from netfold.homomorphic.merge import keep_threshold, lift
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge, keep_threshold, lift
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import registers as arithmetic
@@ -58,7 +57,7 @@ class Packet(NamedTuple):
 
     child: int
     slot: int
-    turn: int  # its version is turn mod 2
+    generation: int  # its version is generation mod 2
     words: Sequence[int]
     merge: Merge = Merge.ADD
     exponent: int = -128
@@ -89,11 +88,11 @@ class Pipeline:
     registers: Registers = field(default_factory=lambda: new_registers(SLOTS, ELEMENTS))
     overflowed_words: int = 0
 
-    def row(self, slot: int, turn: int) -> int:
-        return 2 * slot if self.program is Machine.TREE else 2 * slot + turn % 2
+    def row(self, slot: int, generation: int) -> int:
+        return 2 * slot if self.program is Machine.TREE else 2 * slot + generation % 2
 
     def receive(self, packet: Packet) -> int:
-        row = self.row(packet.slot, packet.turn)
+        row = self.row(packet.slot, packet.generation)
         slots, child, children = self.registers.slots, packet.child, self.children
         match self.program:
             case Machine.SWITCHML:
@@ -101,16 +100,16 @@ class Pipeline:
             case Machine.TREE:
                 verdict, action = tree.process_packet(slots, row, child, children, packet.exponent)
             case Machine.TIMED:
-                verdict, action = timed.process_packet(slots, row, child, children, packet.turn)
+                verdict, action = timed.process_packet(slots, row, child, children, packet.generation)
             case _:
                 raise AssertionError(f"{self.program!r} has no slots")
         if action != READ:
             self._take_words(row, packet, action)
         return verdict
 
-    def keep(self, slot: int, turn: int, result: Operand) -> bool:
+    def keep(self, slot: int, generation: int, result: Operand) -> bool:
         """Take in a result of the parent: whether it is news."""
-        row = self.row(slot, turn)
+        row = self.row(slot, generation)
         held = self.registers.slots[row]
         if held.is_answered:
             return False
@@ -120,17 +119,17 @@ class Pipeline:
             self.registers.values[row, : len(result.words)] = result.words
         return True
 
-    def time_out(self, slot: int, turn: int) -> None:
-        self.registers.slots[self.row(slot, turn)].is_emitted = 1
+    def time_out(self, slot: int, generation: int) -> None:
+        self.registers.slots[self.row(slot, generation)].is_emitted = 1
 
     def clear(self, slot: int) -> None:
         clear(self.registers, slice(2 * slot, 2 * slot + 2))
 
-    def exponent(self, slot: int, turn: int) -> int:
-        return int(self.registers.slots[self.row(slot, turn)].exponent)
+    def exponent(self, slot: int, generation: int) -> int:
+        return int(self.registers.slots[self.row(slot, generation)].exponent)
 
-    def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
-        values: list[int] = self.registers.values[self.row(slot, turn), :count].tolist()
+    def words(self, slot: int, generation: int, count: int = ELEMENTS) -> list[int]:
+        values: list[int] = self.registers.values[self.row(slot, generation), :count].tolist()
         return values
 
     def _take_words(self, row: int, packet: Packet, action: int) -> None:
@@ -171,18 +170,18 @@ class ReferencePipeline:
         self.state = REFERENCES[program](children, SLOTS, overflow)
 
     def receive(self, packet: Packet) -> int:
-        turn = packet.turn if self.program is Machine.TIMED else packet.turn % 2
-        verdict = self.state.packet(packet.child, packet.slot, turn, packet.operand())
+        generation = packet.generation if self.program is Machine.TIMED else packet.generation % 2
+        verdict = self.state.packet(packet.child, packet.slot, generation, packet.operand())
         return VERDICTS.index(verdict.name.lower())
 
-    def time_out(self, slot: int, turn: int) -> None:
-        self.state.time_out(slot, turn)
+    def time_out(self, slot: int, generation: int) -> None:
+        self.state.time_out(slot, generation)
 
-    def exponent(self, slot: int, turn: int) -> int:
-        return int(self.state.register(slot, turn % 2).exponent)
+    def exponent(self, slot: int, generation: int) -> int:
+        return int(self.state.register(slot, generation % 2).exponent)
 
-    def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
-        words: list[int] = self.state.register(slot, turn % 2).read(count)
+    def words(self, slot: int, generation: int, count: int = ELEMENTS) -> list[int]:
+        words: list[int] = self.state.register(slot, generation % 2).read(count)
         return words
 
 
@@ -245,7 +244,7 @@ def int32(words: Sequence[int]) -> NDArray[np.int32]:
 INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 1])
 SLOT_INDICES = st.integers(0, SLOTS - 1)
 CHILD_DRAWS = st.integers(0, 2**16)  # modulo the number of children, which the run draws first
-TURNS = st.integers(0, 1)  # the two rows of a slot
+GENERATIONS = st.integers(0, 1)  # the two rows of a slot
 CHILDREN = st.integers(1, 4) | st.integers(1, 32)
 
 

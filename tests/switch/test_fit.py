@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
 from netfold.switch.profiles import PROFILES, Profile, derived
 from netfold.switch.program import Demand

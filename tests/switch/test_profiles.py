@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.errors import OptionError
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import registers as arithmetic
 from netfold.switch.fit import blocks_of, place

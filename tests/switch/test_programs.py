@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from netfold.commands import main
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec
@@ -32,10 +32,10 @@ from tests.registry import registered
 from tests.sim.scenes import TINY, job_of, only, refused, simulate
 from tests.switch.pipeline import (
     ELEMENTS,
+    GENERATIONS,
     INT32,
     SLOT_INDICES,
     SLOTS,
-    TURNS,
     LockStep,
     Packet,
     Pipeline,
@@ -52,15 +52,15 @@ class SwitchmlLockStep(LockStep):
 
     @rule(
         slot=SLOT_INDICES,
-        turn=TURNS,
+        generation=GENERATIONS,
         words=st.lists(INT32, max_size=ELEMENTS),
         exponent=st.integers(-128, 127),
         workers=st.integers(0, 9),
     )
-    def keep(self, slot: int, turn: int, words: list[int], exponent: int, workers: int) -> None:
+    def keep(self, slot: int, generation: int, words: list[int], exponent: int, workers: int) -> None:
         """A result comes down from the parent."""
         result = Operand(words, Merge.ADD, exponent, workers, members=2**workers - 1)
-        assert self.reference.keep(slot, turn, result) == self.pipeline.keep(slot, turn, result)
+        assert self.reference.keep(slot, generation, result) == self.pipeline.keep(slot, generation, result)
 
     @rule(slot=SLOT_INDICES)
     def clear(self, slot: int) -> None:
@@ -68,17 +68,21 @@ class SwitchmlLockStep(LockStep):
         self.pipeline.clear(slot)
         self.reference.slots[slot] = Slot()
 
-    @rule(slot=SLOT_INDICES, turn=TURNS, names=st.sets(st.sampled_from(["bitmap", "counter", "values"])))
-    def clear_some(self, slot: int, turn: int, names: set[str]) -> None:
+    @rule(
+        slot=SLOT_INDICES,
+        generation=GENERATIONS,
+        names=st.sets(st.sampled_from(["bitmap", "counter", "values"])),
+    )
+    def clear_some(self, slot: int, generation: int, names: set[str]) -> None:
         """A fault: some registers of a slot lose their content, the others do not."""
-        row, reference = 2 * slot + turn, self.reference.slots[slot]
+        row, reference = 2 * slot + generation, self.reference.slots[slot]
         if "bitmap" in names:
-            self.pipeline.registers.slots[row].bitmap = reference.bitmap[turn] = 0
+            self.pipeline.registers.slots[row].bitmap = reference.bitmap[generation] = 0
         if "counter" in names:
-            self.pipeline.registers.slots[row].counter = reference.counter[turn] = 0
+            self.pipeline.registers.slots[row].counter = reference.counter[generation] = 0
         if "values" in names:
             self.pipeline.registers.values[row] = 0
-            reference.registers[turn].values = []
+            reference.registers[generation].values = []
 
     @invariant()
     def registers_are_equal(self) -> None:
@@ -87,11 +91,11 @@ class SwitchmlLockStep(LockStep):
             assert reference.bitmap == rows.bitmap.tolist()
             assert reference.counter == rows.counter.tolist()
             assert reference.answered == rows.is_answered.tolist()
-            for turn, one in enumerate(reference.registers):
-                assert one.read(ELEMENTS) == self.pipeline.words(slot, turn)
-                assert (one.workers, one.members) == (rows[turn].workers, rows[turn].members)
+            for generation, one in enumerate(reference.registers):
+                assert one.read(ELEMENTS) == self.pipeline.words(slot, generation)
+                assert (one.workers, one.members) == (rows[generation].workers, rows[generation].members)
                 # Before a first packet an exponent says nothing.
-                assert one.exponent in (NO_EXPONENT, rows[turn].exponent)
+                assert one.exponent in (NO_EXPONENT, rows[generation].exponent)
 
 
 TestLockStep = SwitchmlLockStep.TestCase
@@ -150,30 +154,30 @@ TestTreeInLockStep.settings = settings(examples(30, at_night=2), stateful_step_c
 
 def test_a_timed_slot_waits_from_its_first_turn_on_until_it_has_answered() -> None:
     slots = new_registers(2, 2).slots
-    slots.turn[1:], slots.is_emitted[1:] = [0, 0, 2], [False, True, False]
+    slots.generation[1:], slots.is_emitted[1:] = [0, 0, 2], [False, True, False]
 
     assert TIMED.is_waiting(slots).tolist() == [False, True, False, True]
 
 
 class TimedLockStep(LockStep):
-    """TIMED, with faults; workers learn of turns that ended without them."""
+    """TIMED, with faults; workers learn of generations that ended without them."""
 
     program = Machine.TIMED
 
     def next_turn(self, child: int, slot: int) -> int:
-        """The newest turn of the slot, or the next one for a worker that has sent that."""
-        latest = [history[-1].turn for (_, of), history in self.sent.items() if of == slot and history]
+        """The newest generation of the slot, or the next one for a worker that has sent that."""
+        latest = [history[-1].generation for (_, of), history in self.sent.items() if of == slot and history]
         history = self.history(child, slot)
-        if history and history[-1].turn == max(latest):
-            return history[-1].turn + 1
+        if history and history[-1].generation == max(latest):
+            return history[-1].generation + 1
         return max(latest, default=0)
 
-    @rule(slot=SLOT_INDICES, turn=TURNS)
-    def time_out(self, slot: int, turn: int) -> None:
-        row = self.reference.row(slot, turn)
-        if row.turn >= 0 and not row.is_emitted:
-            self.reference.time_out(slot, turn)
-            self.pipeline.time_out(slot, turn)
+    @rule(slot=SLOT_INDICES, generation=GENERATIONS)
+    def time_out(self, slot: int, generation: int) -> None:
+        row = self.reference.row(slot, generation)
+        if row.generation >= 0 and not row.is_emitted:
+            self.reference.time_out(slot, generation)
+            self.pipeline.time_out(slot, generation)
 
     @rule(is_struck=st.sampled_from([False, False, False, True]))
     def clear(self, is_struck: bool) -> None:
@@ -183,10 +187,10 @@ class TimedLockStep(LockStep):
             for slot in range(SLOTS):
                 self.pipeline.clear(slot)
 
-    @rule(slot=SLOT_INDICES, turn=TURNS, names=st.sets(st.sampled_from(["bitmap", "values"])))
-    def clear_some(self, slot: int, turn: int, names: set[str]) -> None:
+    @rule(slot=SLOT_INDICES, generation=GENERATIONS, names=st.sets(st.sampled_from(["bitmap", "values"])))
+    def clear_some(self, slot: int, generation: int, names: set[str]) -> None:
         """A fault: some registers of a slot lose their content, the others do not."""
-        row, reference = self.pipeline.row(slot, turn), self.reference.row(slot, turn)
+        row, reference = self.pipeline.row(slot, generation), self.reference.row(slot, generation)
         if "bitmap" in names:
             self.pipeline.registers.slots[row].bitmap = reference.bitmap = 0
         if "values" in names:
@@ -196,14 +200,14 @@ class TimedLockStep(LockStep):
     @invariant()
     def registers_are_equal(self) -> None:
         for slot in range(SLOTS):
-            for turn in (0, 1):
-                row = self.pipeline.registers.slots[self.pipeline.row(slot, turn)]
-                reference = self.reference.row(slot, turn)
-                assert (reference.turn, reference.bitmap) == (row.turn, row.bitmap)
+            for generation in (0, 1):
+                row = self.pipeline.registers.slots[self.pipeline.row(slot, generation)]
+                reference = self.reference.row(slot, generation)
+                assert (reference.generation, reference.bitmap) == (row.generation, row.bitmap)
                 assert reference.is_emitted == bool(row.is_emitted)
                 held = reference.register
                 assert (held.workers, held.members) == (row.workers, row.members)
-                assert reference.register.read(ELEMENTS) == self.pipeline.words(slot, turn)
+                assert reference.register.read(ELEMENTS) == self.pipeline.words(slot, generation)
 
 
 TestTimedInLockStep = TimedLockStep.TestCase
@@ -222,9 +226,9 @@ def hold(both: LockStep, row: int, **fields: int) -> Register:
     return Register([70, -7], **OLD)
 
 
-def send(both: LockStep, child: int, turn: int) -> None:
+def send(both: LockStep, child: int, generation: int) -> None:
     """A packet for slot 1, of two workers' words; all registers are equal afterwards."""
-    both.arrive(Packet(child, 1, turn, [5, INT32_MAX], exponent=-4, workers=2))
+    both.arrive(Packet(child, 1, generation, [5, INT32_MAX], exponent=-4, workers=2))
     both.registers_are_equal()
 
 
@@ -237,8 +241,14 @@ def test_every_state_of_a_slot_of_switchml(children: int) -> None:
         slot = both.reference.slots[1]
         slot.bitmap, slot.counter, slot.answered = [bitmap, 2**children - 1], [counter, 9], [True, True]
         slot.registers = [
-            hold(both, 2 + turn, bitmap=slot.bitmap[turn], counter=slot.counter[turn], is_answered=1)
-            for turn in (0, 1)
+            hold(
+                both,
+                2 + generation,
+                bitmap=slot.bitmap[generation],
+                counter=slot.counter[generation],
+                is_answered=1,
+            )
+            for generation in (0, 1)
         ]
         send(both, child, 0)
 
@@ -254,14 +264,14 @@ def test_every_state_of_a_slot_of_a_tree(children: int) -> None:
 
 @every_children
 def test_every_state_of_a_timed_slot(children: int) -> None:
-    """Its row for even turns is at turn 4: the packet's turn is older, the same, or newer."""
+    """Its row for even generations is at 4: the packet's generation is older, the same, or newer."""
     states = product(range(2**children), (False, True), range(children), range(0, 10, 2))
-    for bitmap, is_emitted, child, turn in states:
+    for bitmap, is_emitted, child, generation in states:
         both = TimedLockStep()
         both.start(children, Overflow.WRAP)
-        held = hold(both, 2, turn=4, bitmap=bitmap, is_emitted=is_emitted)
+        held = hold(both, 2, generation=4, bitmap=bitmap, is_emitted=is_emitted)
         both.reference.rows[1][0] = TimedRow(4, bitmap, held, is_emitted)
-        send(both, child, turn)
+        send(both, child, generation)
 
 
 SUMMARY = "slots of a tree, few and short"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys import Placement
 from netfold.topologies.graph import (
@@ -323,7 +323,7 @@ def test_random_is_a_shuffle_by_the_seed(graph: nx.Graph, seed: int) -> None:
     """The order is that of independent keys; fewer workers take its beginning."""
     order = place_workers(graph, len(hosts(graph)), "random", seed=seed)
 
-    keys = {host: mix_plain(seed, purposes.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
+    keys = {host: mix_plain(seed, rng_streams.PLACEMENT, row) for row, host in enumerate(hosts(graph))}
     assert order == sorted(hosts(graph), key=lambda host: keys[host])
     assert place_workers(graph, 1, "random", seed=seed) == order[:1]
 

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import keep_threshold, sign_words
-from netfold.homomorphic.message import Hop, Merge, Message, Words, Work
+from netfold.homomorphic.merge import Hop, Merge, Words, Work, keep_threshold, sign_words
+from netfold.homomorphic.message import Message
 from netfold.kernels.keyed import mix_plain
 from netfold.torch.exchange import agree, carry
 from netfold.torch.wire import Wire

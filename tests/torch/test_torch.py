@@ -23,14 +23,14 @@ from netfold.errors import DataError
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import Workload
 from netfold.sim.workload.workload_keys import Training
 from netfold.torch.exchange import BucketRounds, Fifo
-from netfold.torch.state import ParameterLayout, different, make_layout, named
+from netfold.torch.state import ParameterLayout, different, make_layout, parameter_names
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
 from tests.examples import nightly
@@ -247,7 +247,7 @@ def model() -> nn.Sequential:
 def layout(bucket_bytes: int, has_names: bool = True) -> tuple[nn.Sequential, ParameterLayout]:
     module = model()
     parameters = list(module.parameters())
-    names = named(module.named_parameters()) if has_names else {}
+    names = parameter_names(module.named_parameters()) if has_names else {}
     return module, make_layout(parameters, names, bucket_bytes)
 
 
@@ -261,9 +261,9 @@ def test_layers_are_in_the_order_of_backward_and_never_split() -> None:
     parameters = list(module.parameters())[::-1]
 
     assert names_of(found) == [[f"{layer}.bias", f"{layer}.weight"] for layer in (4, 3, 1, 0)]
-    assert names_of(make_layout(parameters, named(module.named_parameters()), 1)) == names_of(found)
+    assert names_of(make_layout(parameters, parameter_names(module.named_parameters()), 1)) == names_of(found)
     with pytest.raises(DataError, match=r"a parameter of shape \(8, 8\) that `parameters` does not name"):
-        make_layout(parameters[::-1], named(module[3].named_parameters()), 1)
+        make_layout(parameters[::-1], parameter_names(module[3].named_parameters()), 1)
     scale = nn.Parameter(torch.tensor(1.0))
     found = make_layout([scale], {}, 1)
     assert found.places[scale].tensor.elements == 1

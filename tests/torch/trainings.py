@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 import netfold.torch
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server, State
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words
+from netfold.homomorphic.merge import Merge, Words
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload_keys import Training
 

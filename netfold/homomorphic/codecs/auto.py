@@ -35,7 +35,6 @@ from netfold.homomorphic.codec import (
     Origin,
     Promise,
     State,
-    advance,
     part_of,
     prefixed,
     prefixes,
@@ -44,9 +43,11 @@ from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.drive import advance
 from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_promise
-from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widened
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, own_index, support_of, widen
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.sketch import (
     REPAIRED_TILING,
     History,
@@ -116,8 +117,8 @@ class UnionCounts(NamedTuple):
     def scanned_bytes(self) -> float:
         """Bytes read to find a worker's members and their numbers (see `index.nonzeros_of`)."""
         is_gathered = DENSE_SHARE * self.own_members <= self.elements
-        read = self.own_members if is_gathered else self.elements
-        return 4 * self.elements + (0 if self.values == "float32" else 4 * read)
+        elements_read = self.own_members if is_gathered else self.elements
+        return 4 * self.elements + (0 if self.values == "float32" else 4 * elements_read)
 
     def summed_bytes(self, count: float, words: float) -> float:
         """Traffic of gathering and encoding values, and of decoding and putting back the sums."""
@@ -248,21 +249,21 @@ class UnionMemory:
 
     def learn(self, decoded: Gradient, observed: Observed) -> WideIndex:
         """Learn a round; return its union, or the best estimate of it."""
-        shown = own_index(decoded)
-        union = _sent_union(shown.size, observed)
+        nonzero_index = own_index(decoded)
+        union = _sent_union(nonzero_index.size, observed)
         if union is not None:
-            self._union, self._shown = union, shown
+            self._union, self._shown = union, nonzero_index
             return union
         live = _sent_blocks(decoded.size, observed)
         if live is not None:
-            shown = _with_one_in_each(live, shown)
+            nonzero_index = _with_one_in_each(live, nonzero_index)
         if self._union is None or self._shown is None:
-            return shown
-        before = self._shown
+            return nonzero_index
+        earlier_index = self._shown
         if live is not None:
-            before = _with_one_in_each(_live_blocks(self._union), before)
-        is_hidden = not _are_alike(before, self._union)
-        return self._union if is_hidden and _are_alike(before, shown) else shown
+            earlier_index = _with_one_in_each(_live_blocks(self._union), earlier_index)
+        is_hidden = not _are_alike(earlier_index, self._union)
+        return self._union if is_hidden and _are_alike(earlier_index, nonzero_index) else nonzero_index
 
 
 class _Extent(NamedTuple):
@@ -277,12 +278,12 @@ class _Extent(NamedTuple):
 
 def _sent_union(index_words: int, observed: Observed) -> WideIndex | None:
     """The union that a round sent; None if it sent no index."""
-    words = None if INDEX not in observed else widened(observed[INDEX][1].words)
+    words = None if INDEX not in observed else widen(observed[INDEX][1].words)
     if RUNS not in observed:
         return words
     union = np.zeros(index_words, np.uint64)
     if words is not None:  # without words, no run has a member
-        bits.scatter_words(widened(observed[RUNS][1].words), words, union)
+        bits.scatter_words(widen(observed[RUNS][1].words), words, union)
     return union
 
 
@@ -299,16 +300,16 @@ def _live_blocks(index: WideIndex) -> NDArray[np.bool_]:
     return np.asarray(np.logical_or.reduceat(index != 0, np.arange(0, index.size, _RUN_WORDS)))
 
 
-def _with_one_in_each(live: NDArray[np.bool_], shown: WideIndex) -> WideIndex:
+def _with_one_in_each(live: NDArray[np.bool_], nonzero_index: WideIndex) -> WideIndex:
     """Add the first element of every live block without a member."""
-    index = shown.copy()
-    index[_RUN_WORDS * np.flatnonzero(live & ~_live_blocks(shown))] = 1
+    index = nonzero_index.copy()
+    index[_RUN_WORDS * np.flatnonzero(live & ~_live_blocks(nonzero_index))] = 1
     return index
 
 
-def _are_alike(one: WideIndex, other: WideIndex) -> bool:
+def _are_alike(first: WideIndex, other: WideIndex) -> bool:
     """Whether the sizes of two indexes differ by chance only."""
-    extents = np.array([_extent(one), _extent(other)])
+    extents = np.array([_extent(first), _extent(other)])
     return bool((extents.max(axis=0) <= with_margin(extents.min(axis=0))).all())
 
 
@@ -359,7 +360,7 @@ class Experience:
         if self.numbers.label in observed or not self.numbers.label:
             pairs = [observed[self.numbers.label]] if self.numbers.label else []
             sent, merged = [message for message, _ in pairs], [message for _, message in pairs]
-            members = np.diff(members_of(index, self.numbers.block_elements).starts)
+            members = np.diff(support_of(index, self.numbers.block_elements).starts)
             seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
         digits = None if seen is None else seen.agreed.digits
         counts = count(decoded.size, index, self.values, self.numbers.block_elements, digits)
@@ -438,7 +439,7 @@ def count(
         live_runs * sizes, np.arange(0, sizes.size, block_elements // BLOCK_ELEMENTS), dtype=np.int64
     )
     in_block = np.minimum(block_elements, elements - block_elements * np.arange(starts.size))
-    each = np.ones_like(members) if digits is None else digits
+    digits_per_member = np.ones_like(members) if digits is None else digits
     return UnionCounts(
         values=values,
         elements=elements,
@@ -447,9 +448,9 @@ def count(
         live_runs=int(np.count_nonzero(is_live)),
         live_elements=int(live.sum()),
         block_elements=block_elements,
-        dense_words=int(in_block @ each),
-        member_words=int(members @ each),
-        live_words=int(live @ each),
+        dense_words=int(in_block @ digits_per_member),
+        member_words=int(members @ digits_per_member),
+        live_words=int(live @ digits_per_member),
     )
 
 
@@ -560,20 +561,24 @@ class AutoEncoder(Encoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Choose an encoding, report the choice, exchange with it, and learn from the round's messages."""
-        known = self._known.get(round.bucket)
-        if known is not None and known.counts is not None and known.counts.elements != gradient.size:
-            known = None
-        note = self._choice(known, round)
+        experience = self._known.get(round.bucket)
+        if (
+            experience is not None
+            and experience.counts is not None
+            and experience.counts.elements != gradient.size
+        ):
+            experience = None
+        note = self._choice(experience, round)
         round.report(note)
         encoder = self.encoders[Choice(note.name)]
         observed: dict[str, tuple[Message, Merged]] = {}
         labels = {INDEX, RUNS, BLOCKS, self.numbers.label}
-        decoded = yield from _recorded(encoder.exchange(gradient, round), labels, observed)
+        decoded = yield from _record(encoder.exchange(gradient, round), labels, observed)
         total = decoded.total
         if total.size:
-            if known is None:
-                known = self._known[round.bucket] = self._new_experience()
-            seen = known.learn(total, observed, round)
+            if experience is None:
+                experience = self._known[round.bucket] = self._new_experience()
+            seen = experience.learn(total, observed, round)
             if seen is not None and encoder is not self.sketch:  # the sketch records its rounds itself
                 self.sketch.history.add(round, total.size, seen)
         return decoded
@@ -583,8 +588,8 @@ class AutoEncoder(Encoder):
         state: State = {}
         for number, encoder in enumerate(self.encoders.values()):
             state |= prefixed(f"encoders/{number}", encoder.state())
-        for bucket, known in self._known.items():
-            state |= prefixed(f"known/{bucket}", known.state())
+        for bucket, experience in self._known.items():
+            state |= prefixed(f"known/{bucket}", experience.state())
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -592,8 +597,8 @@ class AutoEncoder(Encoder):
         for number, encoder in enumerate(self.encoders.values()):
             encoder.restore(part_of(encoders, str(number)))
         self._known = {int(bucket): self._new_experience() for bucket in prefixes(buckets)}
-        for bucket, known in self._known.items():
-            known.restore(part_of(buckets, str(bucket)))
+        for bucket, experience in self._known.items():
+            experience.restore(part_of(buckets, str(bucket)))
 
     def _new_experience(self) -> Experience:
         unit_elements = self.codec.unit_elements or self.codec.carrier.unit_elements
@@ -622,7 +627,7 @@ def _format_us(time_ps: int) -> str:
     return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.3g}"
 
 
-def _recorded(exchange: Exchange, labels: Set[str], observed: dict[str, tuple[Message, Merged]]) -> Exchange:
+def _record(exchange: Exchange, labels: Set[str], observed: dict[str, tuple[Message, Merged]]) -> Exchange:
     """Run an exchange; record its messages with these labels, and their answers, in `observed`."""
     answers: tuple[Merged, ...] | None = None
     while True:

@@ -22,13 +22,13 @@ from netfold.homomorphic.codecs.bird_rows import (
     RowGroup,
     norms_of,
     relative,
-    sampled,
+    sample_rows,
     scale_of,
-    thinned,
+    thin,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.message import Gradient
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kinds import register
 
 
@@ -56,9 +56,9 @@ class Bird(GatheredRows):
     def choose(self, gradient: Gradient, group: RowGroup, workers: int, draws: Draws) -> Kept:
         """Keep each row with its norm over the largest; of those, at most a share of all."""
         norms = norms_of(gradient, group, self.norm)
-        rows = sampled(relative(norms), draws.key(purposes.BIRD))
+        rows = sample_rows(relative(norms), draws.key(rng_streams.BIRD))
         limit = count_of(self.share, group.rows)
-        rows, factor = thinned(rows, limit, draws.key(purposes.BIRD_SECOND))
+        rows, factor = thin(rows, limit, draws.key(rng_streams.BIRD_SECOND))
         if not rows.size:
             return Kept(rows, 0.0)
         spread = group.row_elements if self.norm == "l1" else math.sqrt(group.row_elements)

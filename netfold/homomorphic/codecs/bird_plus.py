@@ -23,18 +23,18 @@ from netfold.homomorphic.codecs.bird_rows import (
     Kept,
     Norms,
     RowGroup,
-    corrected,
+    correct,
     gamma_for,
     norms_of,
     power_sums,
     relative,
-    sampled,
+    sample_rows,
     scale_of,
-    thinned,
+    thin,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.message import Gradient
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kinds import register
 
 _RATIO = 0.1
@@ -89,9 +89,9 @@ class BirdPlus(GatheredRows):
             return self._of_values(gradient, group, self.gamma)
         ratios = relative(norms)
         if self.gamma is not None:
-            return corrected(ratios, self.gamma)
+            return correct(ratios, self.gamma)
         wanted = (_RATIO if self.ratio is None else self.ratio) * group.rows
-        return corrected(ratios, gamma_for(ratios, wanted))
+        return correct(ratios, gamma_for(ratios, wanted))
 
     def _of_values(self, gradient: Gradient, group: RowGroup, gamma: float) -> Norms:
         """Σ|x|^gamma of each row over the largest one; magnitudes are relative to the group's largest."""
@@ -107,10 +107,10 @@ class BirdPlus(GatheredRows):
         """Keep each row with its probability; a second sampling only if it is asked for."""
         norms = norms_of(gradient, group, "l1")
         chances = self.probabilities(gradient, group, norms)
-        rows, factor = sampled(chances, draws.key(purposes.BIRD)), 1.0
+        rows, factor = sample_rows(chances, draws.key(rng_streams.BIRD)), 1.0
         if self.share is not None:
             limit = count_of(self.share, group.rows)
-            rows, factor = thinned(rows, limit, draws.key(purposes.BIRD_SECOND))
+            rows, factor = thin(rows, limit, draws.key(rng_streams.BIRD_SECOND))
         if not rows.size:
             return Kept(rows, 0.0, np.empty(0, np.float16) if self.has_row_scales else None)
         if not self.has_row_scales:

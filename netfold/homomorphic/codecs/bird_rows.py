@@ -22,18 +22,8 @@ from netfold.homomorphic.codec import (
     Request,
     Server,
 )
-from netfold.homomorphic.message import (
-    COUNTER_BITS,
-    WORD_BITS,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Round,
-    Tensor,
-    Words,
-    Work,
-)
+from netfold.homomorphic.merge import COUNTER_BITS, WORD_BITS, Merge, Merged, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Tensor
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import exp, exps, log, logs
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
@@ -105,9 +95,9 @@ def groups_of(tensors: tuple[Tensor, ...]) -> tuple[RowGroup, ...]:
     return tuple(_group(index, tensors[index], riders.get(index, ())) for index in group_places)
 
 
-def _group(place: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
+def _group(number: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
     rows = tensor.shape[0] if len(tensor.shape) > 1 else min(1, tensor.elements)
-    return RowGroup(tensor.name, place, tensor.start, rows, tensor.elements // max(1, rows), riders)
+    return RowGroup(tensor.name, number, tensor.start, rows, tensor.elements // max(1, rows), riders)
 
 
 def norms_of(gradient: Gradient, group: RowGroup, kind: str) -> Norms:
@@ -154,9 +144,9 @@ def _sum_magnitudes(values: Gradient, row_elements: int, lanes: Norms, norms: No
                     lanes[i] += abs(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
-        rest = row_values[done:]
-        for i in range(rest.size):
-            total += abs(rest[i])
+        tail = row_values[done:]
+        for i in range(tail.size):
+            total += abs(tail[i])
         norms[row] = total
 
 
@@ -176,9 +166,9 @@ def _sum_squares(values: Gradient, row_elements: int, lanes: Norms, norms: Norms
                     lanes[i] += np.float64(part[i]) * np.float64(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
-        rest = row_values[done:]
-        for i in range(rest.size):
-            total += np.float64(rest[i]) * np.float64(rest[i])
+        tail = row_values[done:]
+        for i in range(tail.size):
+            total += np.float64(tail[i]) * np.float64(tail[i])
         norms[row] = total
 
 
@@ -209,10 +199,10 @@ def write_signs(values: Gradient, row_elements: int, rows: Rows, bits: Bits, pos
         body = row_values[head:]
         words = bits[position // 32 : position // 32 + body.size // 32]
         for w in range(words.size):
-            some = body[32 * w : 32 * w + 32]
+            word_values = body[32 * w : 32 * w + 32]
             word = 0
-            for j in range(some.size):
-                word |= int(some[j] < 0) << (31 - j)
+            for j in range(word_values.size):
+                word |= int(word_values[j] < 0) << (31 - j)
             words[w] = word
         position += 32 * words.size
         tail = body[32 * words.size :]
@@ -417,21 +407,21 @@ def scale_of(scale: float, workers: int, group: RowGroup) -> float:
     return scale
 
 
-def bits_count(groups: Sequence[RowGroup], kept: Sequence[Kept]) -> int:
+def bits_count(groups: Sequence[RowGroup], samples: Sequence[Kept]) -> int:
     """Elements whose signs are sent."""
-    return sum(sample.rows.size * group.sent_elements for group, sample in zip(groups, kept, strict=True))
+    return sum(sample.rows.size * group.sent_elements for group, sample in zip(groups, samples, strict=True))
 
 
 def written_payload(
-    gradient: Gradient, groups: Sequence[RowGroup], kept: Sequence[Kept]
+    gradient: Gradient, groups: Sequence[RowGroup], samples: Sequence[Kept]
 ) -> NDArray[np.uint32]:
     """The words of a message."""
     tensors = sum(1 + len(group.riders) for group in groups)
-    count = bits_count(groups, kept)
+    count = bits_count(groups, samples)
     scales = np.zeros(tensors, np.float32)
     bits = np.zeros(-(-count // WORD_BITS), np.uint32)
     position = 0
-    for group, sample in zip(groups, kept, strict=True):
+    for group, sample in zip(groups, samples, strict=True):
         scales[[group.tensor, *(rider.tensor for rider in group.riders)]] = sample.scale
         for span, row_elements in group.parts():
             position = write_signs(gradient[span], row_elements, sample.rows, bits, position)
@@ -440,14 +430,14 @@ def written_payload(
             scales.view(np.uint32),
             np.array([count], np.uint32),
             bits.byteswap(inplace=True),
-            *(kept_group.rows.astype(np.uint32) for kept_group in kept),
-            _packed([kept_group.halves for kept_group in kept if kept_group.halves is not None]),
-            np.array([kept_group.rows.size for kept_group in kept], np.uint32),
+            *(kept_group.rows.astype(np.uint32) for kept_group in samples),
+            _pack([kept_group.halves for kept_group in samples if kept_group.halves is not None]),
+            np.array([kept_group.rows.size for kept_group in samples], np.uint32),
         ]
     )
 
 
-def _packed(halves: list[Halves]) -> NDArray[np.uint32]:
+def _pack(halves: list[Halves]) -> NDArray[np.uint32]:
     row_scales = np.concatenate(halves) if halves else np.empty(0, np.float16)
     padded = np.zeros(-(-row_scales.size // 2) * 2, np.float16)
     padded[: row_scales.size] = row_scales
@@ -472,32 +462,32 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     tensors = sum(1 + len(group.riders) for group in groups)
     words = words.view(np.uint32)
     if words.size < tensors + 1 + len(groups):
-        raise _damaged(sender, f"it has {words.size} words, too few for {tensors} scales")
+        raise _damage_error(sender, f"it has {words.size} words, too few for {tensors} scales")
     counts = words[words.size - len(groups) :].astype(np.int64)
     if any(count > group.rows for count, group in zip(counts, groups, strict=True)):
-        raise _damaged(sender, "it has more rows than their layer")
+        raise _damage_error(sender, "it has more rows than their layer")
     bits_wanted = sum(int(count) * group.sent_elements for count, group in zip(counts, groups, strict=True))
     first, rows_count = tensors + 1, int(counts.sum())
     bits_words = -(-bits_wanted // WORD_BITS)
     halves_words = -(-rows_count // 2) if has_halves else 0
-    wanted = first + bits_words + rows_count + halves_words + len(groups)
-    if (words[tensors], words.size) != (bits_wanted, wanted):
+    words_expected = first + bits_words + rows_count + halves_words + len(groups)
+    if (words[tensors], words.size) != (bits_wanted, words_expected):
         contents = f"it has {words.size} words and {words[tensors]} signs"
-        raise _damaged(sender, f"{contents}, its rows need {wanted} and {bits_wanted}")
+        raise _damage_error(sender, f"{contents}, its rows need {words_expected} and {bits_wanted}")
     scales = words[:tensors].view(np.float32)
     indices = words[first + bits_words :][:rows_count].astype(np.int64)
     halves = words[first + bits_words + rows_count :][:halves_words].view(np.float16)
-    kept, begin = [], 0
+    samples, begin = [], 0
     for group, count in zip(groups, counts.tolist(), strict=True):
         rows, row_scales = indices[begin : begin + count], halves[begin : begin + count]
         if count and not (rows[-1] < group.rows and (rows[1:] > rows[:-1]).all()):
-            raise _damaged(sender, f"its indices are not ascending rows of {group.rows}")
-        kept.append(Kept(rows, float(scales[group.tensor]), row_scales if has_halves else None))
+            raise _damage_error(sender, f"its indices are not ascending rows of {group.rows}")
+        samples.append(Kept(rows, float(scales[group.tensor]), row_scales if has_halves else None))
         begin += count
-    return Read(kept, words[first : first + bits_words].byteswap())
+    return Read(samples, words[first : first + bits_words].byteswap())
 
 
-def _damaged(sender: int, reason: str) -> DecodeError:
+def _damage_error(sender: int, reason: str) -> DecodeError:
     return DecodeError(f"worker {sender}'s message of rows is damaged: {reason}")
 
 
@@ -544,12 +534,12 @@ def relative(norms: Norms) -> Norms:
     return norms / largest if largest > 0 else np.zeros_like(norms)
 
 
-def sampled(probabilities: Norms, key: int) -> Rows:
+def sample_rows(probabilities: Norms, key: int) -> Rows:
     """The first sampling: each row by itself, with its probability."""
     return np.flatnonzero(uniforms(key, probabilities.size) < probabilities)
 
 
-def thinned(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
+def thin(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
     """The second sampling: `count` of the rows, all subsets alike; and the factor |rows| / count.
 
     All rows and a factor of 1 if there are no more.
@@ -561,7 +551,7 @@ def thinned(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
     return rows[np.sort(np.argpartition(draws, count - 1)[:count])], rows.size / count
 
 
-def corrected(ratios: Norms, gamma: float) -> Norms:
+def correct(ratios: Norms, gamma: float) -> Norms:
     """Gamma correction, as of images: ratio^gamma; rows of zeros have a probability of 0 for any gamma."""
     return np.where(ratios > 0, exps(logs(ratios), gamma), 0.0)
 
@@ -608,10 +598,10 @@ class Draws(NamedTuple):
 
     place: tuple[int, ...]  # seed, step, bucket, worker, group
 
-    def key(self, purpose: int) -> int:
-        """The key for a purpose."""
-        seed, *rest = self.place
-        return mix_plain(seed, purpose, *rest)
+    def key(self, rng_stream: int) -> int:
+        """The key of a stream of draws."""
+        seed, *place = self.place
+        return mix_plain(seed, rng_stream, *place)
 
 
 class GatheredRows(Codec):
@@ -662,7 +652,7 @@ class RowsServer(Server):
             groups = groups_of((Tensor("", (max(sizes, default=0),), ""),))
             if not sum(sizes):
                 return np.zeros(0, np.float32)
-        return _summed(parts, groups, self.has_row_scales)
+        return _sum(parts, groups, self.has_row_scales)
 
     def work(self, parts: Sequence[Words], answer: Words) -> Work:
         """The messages are read, which are nearly all signs; each sign is an addition; zeros are written."""
@@ -671,7 +661,7 @@ class RowsServer(Server):
         return Work(read_bytes + 4 * signs, answer.nbytes + 4 * signs, flops=signs)
 
 
-def _summed(parts: Sequence[Words], groups: Sequence[RowGroup], has_row_scales: bool) -> Gradient:
+def _sum(parts: Sequence[Words], groups: Sequence[RowGroup], has_row_scales: bool) -> Gradient:
     total = np.zeros(sum(group.rows * group.sent_elements for group in groups), np.float32)
     for rank, part in enumerate(parts):
         add_payload(read_payload(part, groups, rank, has_row_scales), groups, total)
@@ -698,7 +688,7 @@ class RowsEncoder(Encoder):
         if not gradient.size:
             return Decoded(np.zeros(0, np.float32), gradient)
         groups, codec = groups_of(round.tensors_of(gradient)), self.codec
-        words = self._encoded(gradient, groups, round)
+        words = self._encode(gradient, groups, round)
         bits = int(words[sum(1 + len(group.riders) for group in groups)])
         norms_bytes = _NORM_BYTES * sum(group.rows for group in groups)
         work = Work(
@@ -710,21 +700,21 @@ class RowsEncoder(Encoder):
         signs = 4 * bits * (round.workers if codec.down == "rows" else 0)
         decode_work = Work(gradient.nbytes + signs, gradient.nbytes + signs)
         (merged,) = yield (Message(words, Merge.GATHER, "rows", work, decode_work=decode_work),)
-        contribution = _summed([words], groups, codec.has_row_scales)
+        contribution = _sum([words], groups, codec.has_row_scales)
         return Decoded(self._total(merged, gradient, groups), contribution)
 
-    def _encoded(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
+    def _encode(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
         key_parts = round.seed, round.step, round.bucket, self.rank
-        kept = [
+        samples = [
             self.codec.choose(gradient, group, round.workers, Draws((*key_parts, number)))
             for number, group in enumerate(groups)
         ]
-        return written_payload(gradient, groups, kept)
+        return written_payload(gradient, groups, samples)
 
     def _total(self, merged: Merged, gradient: Gradient, groups: Sequence[RowGroup]) -> Gradient:
         """A server's sum, read-only because workers may share it; or that of the messages."""
         if merged.parts:
-            return _summed(merged.parts, groups, self.codec.has_row_scales)
+            return _sum(merged.parts, groups, self.codec.has_row_scales)
         if not merged.words.size:
             return np.zeros(gradient.size, np.float32)
         if merged.words.size != gradient.size:

@@ -40,14 +40,15 @@ from netfold.homomorphic.codecs.bird_rows import (
     groups_of,
     norms_of,
     relative,
-    sampled,
+    sample_rows,
     scale_of,
-    thinned,
+    thin,
     uniforms,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import register
 
@@ -142,7 +143,7 @@ class SharedEncoder(Encoder):
         if live.any():
             sums = yield from self._summed_norms(means, live, round)
             chosen = [
-                self._chosen(number, group, norm_sums, most, round)
+                self._choose(number, group, norm_sums, most, round)
                 for number, (group, norm_sums, most) in enumerate(zip(groups, sums, live, strict=True))
             ]
             signs = yield from self._summed_signs(gradient, groups, chosen, round)
@@ -174,21 +175,21 @@ class SharedEncoder(Encoder):
         integers = np.zeros(norms.size, np.int64)
         if largest > 0:
             key_parts = round.step, round.bucket, number, _ROUNDING, self.rank
-            draws = uniforms(mix_plain(round.seed, purposes.BIRD_SHARED, *key_parts), norms.size)
+            draws = uniforms(mix_plain(round.seed, rng_streams.BIRD_SHARED, *key_parts), norms.size)
             lanes.round_up_or_down(norms / largest * _NORM_MAX, draws, integers)
         return integers
 
-    def _chosen(
+    def _choose(
         self, number: int, group: RowGroup, sums: NDArray[np.int64], largest: float, round: Round
     ) -> _Chosen:
         """The rows that all workers keep of one group, and the scale of a sign."""
         key_parts = round.step, round.bucket, number, _SHARED
-        rows = sampled(
-            relative(sums.astype(np.float64)), mix_plain(round.seed, purposes.BIRD_SHARED, *key_parts)
+        rows = sample_rows(
+            relative(sums.astype(np.float64)), mix_plain(round.seed, rng_streams.BIRD_SHARED, *key_parts)
         )
         limit = count_of(self.codec.share, group.rows)
-        key = mix_plain(round.seed, purposes.BIRD_SECOND, *key_parts)
-        rows, factor = thinned(rows, limit, key)
+        key = mix_plain(round.seed, rng_streams.BIRD_SECOND, *key_parts)
+        rows, factor = thin(rows, limit, key)
         if not rows.size:
             return _Chosen(rows, 0.0)
         mean = int(sums.max()) * largest / (_NORM_MAX * round.workers)

@@ -48,15 +48,16 @@ from netfold.homomorphic.index import (
     check_block_elements,
     check_contains,
     decode,
-    exchange_members,
+    exchange_values,
     full_support,
     members_message,
-    members_of,
     own_index,
     report_infinite,
+    support_of,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kinds import register
 
 BLOCK_ELEMENTS = 256
@@ -139,14 +140,14 @@ class BlockSparseEncoder(Encoder):
         decoded = np.zeros(gradient.size, np.float32)
         scanned_bytes, infinite, current = gradient.nbytes, 0, upcoming.first
         while current.size:
-            layout = word_layout(members_of(_only(whole, current), self.codec.block_elements), agreed)
+            layout = word_layout(support_of(_only(whole, current), self.codec.block_elements), agreed)
             message = members_message(gradient, layout, numbers, "blocks")
             size_bytes, next_blocks = message.words.nbytes, upcoming.after(current)
             values, following = yield (
                 replace(
                     message,
-                    work=Work(scanned_bytes + 4 * layout.members.count, size_bytes),
-                    decode_work=Work(size_bytes, 4 * layout.members.count),
+                    work=Work(scanned_bytes + 4 * layout.support.count, size_bytes),
+                    decode_work=Work(size_bytes, 4 * layout.support.count),
                 ),
                 # The largest of the negated numbers is the smallest number.
                 Message((-next_blocks).astype(np.int32), Merge.MAX, "next blocks"),
@@ -175,9 +176,9 @@ def _exchange_bitmap(
         return np.zeros(gradient.size, np.float32)
     agreed = numbers.agree(gradient.size, announced, tuple(merged), round)
     index = _only(full_support(gradient.size), np.flatnonzero(live))
-    layout = word_layout(members_of(index, numbers.block_elements), agreed)
+    layout = word_layout(support_of(index, numbers.block_elements), agreed)
     bucket = WorkerBucket(gradient, round)
-    infinite = yield from exchange_members(bucket, layout, numbers, "blocks")
+    infinite = yield from exchange_values(bucket, layout, numbers, "blocks")
     report_infinite(infinite, bucket.decoded, round)
     return bucket.decoded
 
@@ -203,7 +204,7 @@ class _Upcoming:
         in_column = following // self.end == current % self._columns
         return np.where(in_column, following % self.end, self.end)
 
-    def check(self, current: Blocks, own: Blocks, chosen: Blocks) -> None:
+    def check(self, current: Blocks, own_blocks: Blocks, chosen: Blocks) -> None:
         """Reject next blocks that cannot be a minimum over workers, this one among them.
 
         Raises
@@ -211,13 +212,13 @@ class _Upcoming:
         DecodeError
             A block that this worker still has to send would be skipped, or a block is of another column.
         """
-        is_between = (current < chosen) & (chosen < own) & ((chosen - current) % self._columns == 0)
-        wrong = np.flatnonzero((chosen != own) & ~is_between)
+        is_between = (current < chosen) & (chosen < own_blocks) & ((chosen - current) % self._columns == 0)
+        wrong = np.flatnonzero((chosen != own_blocks) & ~is_between)
         if wrong.size:
             column = int(wrong[0])
             raise DecodeError(
                 f"the merged next block after block {current[column]} is {chosen[column]}: must be "
-                f"{own[column]}, which this worker sent, or one of that column between the two: "
+                f"{own_blocks[column]}, which this worker sent, or one of that column between the two: "
                 "a worker's number was lost or damaged on the way"
             )
 

@@ -30,7 +30,8 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
-from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import WORD_BITS, Hop, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kinds import register
 
 _HEADER_WORDS = 2
@@ -185,17 +186,17 @@ class CascadedSignEncoder(Encoder):
         """
         if not gradient.size:
             return Decoded(gradient.copy(), gradient)
-        parts = _encoded(gradient, round.workers)
+        parts = _encode(gradient, round.workers)
         words = words_of_parts(parts)
         work = Work(2 * gradient.nbytes, words.nbytes, flops=2 * gradient.size)  # read again for the signs
         decode_work = Work(words.nbytes, gradient.nbytes)
         (merged,) = yield (
             Message(words, Merge.HOST, "signs", work, decode_work=decode_work, host_merge=Cascade()),
         )
-        return Decoded(_decoded(parts_of(merged.words)), _decoded(parts))
+        return Decoded(_decode(parts_of(merged.words)), _decode(parts))
 
 
-def _encoded(gradient: Gradient, workers: int) -> list[SignPart]:
+def _encode(gradient: Gradient, workers: int) -> list[SignPart]:
     """A gradient in as many parts as there are workers, or words of bits, of nearly equal length."""
     ends = [words_of(gradient.size) * index // workers for index in range(workers + 1)]
     parts = []
@@ -221,7 +222,7 @@ def _scale_of(values: Gradient, workers: int, first: int) -> np.float32:
     return np.float32(mean)
 
 
-def _decoded(parts: Sequence[SignPart]) -> Gradient:
+def _decode(parts: Sequence[SignPart]) -> Gradient:
     """± the scale of each part."""
     values = np.empty(sum(part.elements for part in parts), np.float32)
     first = 0

@@ -43,21 +43,11 @@ from netfold.homomorphic.exponents import (
     quantize,
     scales_of,
 )
-from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charged, with_feedback
-from netfold.homomorphic.hashing import scaled
-from netfold.homomorphic.message import (
-    WORD_BITS,
-    Gradient,
-    Merge,
-    Merged,
-    Message,
-    Note,
-    NoteKind,
-    Round,
-    Scaling,
-    Work,
-)
-from netfold.kernels import purposes
+from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charge, with_feedback
+from netfold.homomorphic.hashing import scale_to
+from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Scaling
+from netfold.kernels import rng_streams
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
@@ -145,7 +135,7 @@ def estimate(rows: SketchRows, sketch: Gradient, elements: int) -> Gradient:
 @inlined
 def _start_of(bits: np.uint64, columns: int) -> np.uint64:
     """The counter of a block's first lane."""
-    start: np.uint64 = scaled(bits >> _HALF, np.uint64(columns))
+    start: np.uint64 = scale_to(bits >> _HALF, np.uint64(columns))
     return start
 
 
@@ -180,23 +170,23 @@ def write_medians(
     table: NDArray[np.float32],
     first_block: int,
     estimates: Gradient,
-    own: NDArray[np.float32],
+    scratch: NDArray[np.float32],
 ) -> None:
     """Write the medians of the elements from a block on.
 
-    `table` has `lanes` − 1 counters more than columns in each row: its first ones again. The scratch `own` is
+    `table` has `lanes` − 1 counters more than columns in each row: its first ones again. `scratch` is
     `(rows, any number of whole blocks)`: so much is written at a time, and stays in the cache.
     """
-    size = own.shape[1]
+    size = scratch.shape[1]
     for begin in range(0, estimates.size, size):
         part = estimates[begin : begin + size]
         block = first_block + begin // rows.lanes
-        for row in range(own.shape[0]):
-            _read_row(rows.keys[row], rows.columns, rows.lanes, table[row], block, own[row])
-        for turn in range(own.shape[0]):  # odd-even transposition: sorts all columns at once
-            for row in range(turn % 2, own.shape[0] - 1, 2):
-                _exchange(own[row], own[row + 1])
-        median = own[own.shape[0] // 2]
+        for row in range(scratch.shape[0]):
+            _read_row(rows.keys[row], rows.columns, rows.lanes, table[row], block, scratch[row])
+        for turn in range(scratch.shape[0]):  # odd-even transposition: sorts all columns at once
+            for row in range(turn % 2, scratch.shape[0] - 1, 2):
+                _exchange(scratch[row], scratch[row + 1])
+        median = scratch[scratch.shape[0] // 2]
         for i in range(part.size):
             part[i] = median[i]
 
@@ -284,7 +274,7 @@ class CountSketchEncoder(Encoder):
         if layout.rows:
             estimates = yield from self._estimates(gradient, layout, round)
             if not layout.candidates:
-                return _estimated(gradient, estimates, layout, round)
+                return _estimate(gradient, estimates, layout, round)
             candidates = largest(estimates, layout.candidates)
         return (yield from self._exact(gradient, candidates, layout, round))
 
@@ -292,7 +282,7 @@ class CountSketchEncoder(Encoder):
         self, gradient: Gradient, layout: SketchLayout, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
         """Estimates of the sums of all elements."""
-        key = mix_plain(round.seed, purposes.COUNT_SKETCH, round.bucket)
+        key = mix_plain(round.seed, rng_streams.COUNT_SKETCH, round.bucket)
         rows = make_rows(layout.rows, layout.columns, key)
         sketch = count(rows, gradient)
         _require_finite(sketch, gradient)
@@ -303,7 +293,7 @@ class CountSketchEncoder(Encoder):
             _counting(rows, gradient),
             decode_work=_estimating(rows, gradient),
         )
-        added = yield from self._added(message, round)
+        added = yield from self._sum(message, round)
         if not np.isfinite(added.sums).all():
             counter = int(np.argmin(np.isfinite(added.sums)))
             raise DecodeError(
@@ -329,7 +319,7 @@ class CountSketchEncoder(Encoder):
             decode_work=Work(2 * values.nbytes + places_bytes, gradient.nbytes),
             digest=zlib.crc32(candidates.tobytes()) if layout.rows else 0,
         )
-        added = yield from self._added(message, round)
+        added = yield from self._sum(message, round)
         positions = largest(added.sums, layout.chosen)
         elements = candidates[positions]
         total, contribution = (
@@ -338,7 +328,7 @@ class CountSketchEncoder(Encoder):
         )
         return Selected(total, contribution, elements=elements)
 
-    def _added(
+    def _sum(
         self, message: Message, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Added]:
         """Add up the workers' float32 words, as they are or as integers."""
@@ -385,7 +375,7 @@ class CountSketchEncoder(Encoder):
         return added
 
 
-def _estimated(gradient: Gradient, estimates: Gradient, layout: SketchLayout, round: Round) -> Selected:
+def _estimate(gradient: Gradient, estimates: Gradient, layout: SketchLayout, round: Round) -> Selected:
     """The largest estimates as the total. Each worker has contributed its values of these elements.
 
     An estimate of zero changes no weight, so nothing is contributed there.
@@ -462,7 +452,7 @@ class MomentumEncoder(KeepingEncoder):
         velocity = np.float32(self.momentum) * before
         velocity += gradient
         more = Work(2 * gradient.nbytes, gradient.nbytes, 2 * gradient.size)
-        decoded = yield from charged(self.encoder.exchange(velocity, round), more)
+        decoded = yield from charge(self.encoder.exchange(velocity, round), more)
         assert isinstance(decoded, Selected), "the encoder names no elements"
         if self.is_masked:
             velocity[decoded.elements] = 0

@@ -25,13 +25,14 @@ from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     WorkerBucket,
     check_block_elements,
-    exchange_members,
+    exchange_values,
     full_support,
-    members_of,
     report_infinite,
+    support_of,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Scaling, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Scaling
 from netfold.kinds import register
 
 # Encoders of dense values: what they agree on first, their messages, and their decoded sums.
@@ -167,11 +168,11 @@ class AgreedEncoder(DenseEncoder):
         announced = numbers.announce(all_of(gradient, self.block_elements), round)
         merged: tuple[Merged, ...] = (yield announced) if announced else ()
         agreed = numbers.agree(gradient.size, announced, merged, round)
-        layout = word_layout(members_of(full_support(gradient.size), self.block_elements), agreed)
+        layout = word_layout(support_of(full_support(gradient.size), self.block_elements), agreed)
         if not layout.offsets[-1]:  # zeros everywhere
             return Decoded(np.zeros(gradient.size, np.float32), gradient)
         bucket = WorkerBucket(gradient, round)
-        infinite = yield from exchange_members(bucket, layout, numbers, "values")
+        infinite = yield from exchange_values(bucket, layout, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
         return Decoded(bucket.decoded, gradient)
 

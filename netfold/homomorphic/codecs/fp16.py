@@ -24,7 +24,8 @@ from netfold.homomorphic.codec import (
     Origin,
 )
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import Hop, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kinds import register
 
 HALF_MAX = 65504.0

@@ -76,11 +76,12 @@ from netfold.homomorphic.index import (
     full_support,
     index_merges,
     members_message,
-    members_of,
     own_index,
+    support_of,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.homomorphic.sketch import LOAD_MAX, REPAIRED_TILING, ROTATED_TILING, USUAL_LOAD, History, Tiled
 from netfold.kinds import register
 
@@ -152,18 +153,18 @@ def _exchange_published(
     tail = full_support(gradient.size)
     tail[:head] = 0
     table = _PublishedTable(numbers, members, agreed, rows=math.ceil(blocks / options.ratio))
-    rest = word_layout(members_of(tail, numbers.block_elements), agreed)
+    tail_layout = word_layout(support_of(tail, numbers.block_elements), agreed)
     messages = []
     if table.graph.size:
         messages.append(table.message(gradient))
-    if rest.offsets[-1]:
-        messages.append(members_message(gradient, rest, numbers, "tail"))
+    if tail_layout.offsets[-1]:
+        messages.append(members_message(gradient, tail_layout, numbers, "tail"))
     answers = iter((yield tuple(messages)) if messages else ())
     decoded = np.zeros(gradient.size, np.float32)
     if table.graph.size:
         table.decode(next(answers), decoded, round)
-    if rest.offsets[-1]:
-        decode(rest, next(answers).words, decoded, clear=False)
+    if tail_layout.offsets[-1]:
+        decode(tail_layout, next(answers).words, decoded, clear=False)
     return decoded
 
 
@@ -217,10 +218,10 @@ def _unite(
     """Exchange the index in cells of `index_bits`."""
     support = own_index(gradient)
     if index_bits == 1:
-        membership = yield from exchange_index(
+        agreed_union = yield from exchange_index(
             support, gradient.size, round, "flat", announced, IndexMemory()
         )
-        return membership.union, membership.merged
+        return agreed_union.union, agreed_union.merged
     if round.workers > WORKERS_MAX:
         raise EncodeError(
             f"{round.workers} workers would overflow the index's 4-bit cells, which count to {WORKERS_MAX}: "
@@ -260,7 +261,7 @@ class _PublishedTable:
         self._numbers = numbers
         hashing = Hashing(PUBLISHED, PUBLISHED_LANES, rows, np.uint64(0))
         self.graph = peeling.hypergraph(hashing, members)
-        everything = members_of(members, numbers.block_elements)
+        everything = support_of(members, numbers.block_elements)
         self._place: WordLayout = word_layout(everything, agreed, max(1, agreed.digits.size))
 
     def message(self, gradient: Gradient) -> Message:
@@ -285,15 +286,15 @@ class _PublishedTable:
     def decode(self, merged: Merged, decoded: Gradient, round: Round) -> None:
         """Peel, estimate the remaining members, and report them."""
         order = peeling.peeling_order(self.graph)
-        left = merged.words.copy()
+        remainder = merged.words.copy()
         sums = np.zeros(int(self._place.offsets[-1]), merged.words.dtype)
-        peeling.replay(self.graph, order, left, sums, is_flagged=self._is_float)
-        missing = peeling.estimate(self.graph, order, left, sums)
+        peeling.replay(self.graph, order, remainder, sums, is_flagged=self._is_float)
+        missing = peeling.estimate(self.graph, order, remainder, sums)
         decode(self._place, sums, decoded, clear=True)
         if missing.size:
-            total = self._place.members.count
+            total = self._place.support.count
             positions = np.empty(total + POSITIONS_SPARE, np.uint32)
-            find_positions(self._place.members.index, positions)
+            find_positions(self._place.support.index, positions)
             text = f"{missing.size} of {total} members did not peel and are estimates"
             elements = positions[missing].astype(np.int64)
             round.report(Note(NoteKind.ESTIMATE, text, count=missing.size, total=total, elements=elements))

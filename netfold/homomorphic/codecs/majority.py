@@ -25,7 +25,8 @@ from netfold.homomorphic.codec import (
     Exchange,
     Origin,
 )
-from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.merge import WORD_BITS, Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.compiled import kernel
 from netfold.kinds import register
 

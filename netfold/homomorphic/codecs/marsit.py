@@ -37,7 +37,8 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.dense import Dense, DenseValues
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Step, StepFact, Work
+from netfold.homomorphic.merge import WORD_BITS, Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.kinds import register
 
 STATE_BYTES = 4  # per element: what a worker holds back
@@ -197,8 +198,8 @@ class MarsitEncoder(Encoder):
         """Take the learning rate; another one than before gives residuals another unit."""
         rate = step.learning_rate
         if self._rate is not None and rate is not None and rate != self._rate:
-            for held in self._residuals.values():
-                np.multiply(held, np.float32(self._rate / rate), out=held)
+            for residual in self._residuals.values():
+                np.multiply(residual, np.float32(self._rate / rate), out=residual)
         self._rate = rate
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -213,10 +214,10 @@ class MarsitEncoder(Encoder):
         """
         if not gradient.size:
             return Decoded(gradient.copy(), gradient)
-        held = self._residuals.get(round.bucket)
-        if held is not None and held.size != gradient.size:
+        residual = self._residuals.get(round.bucket)
+        if residual is not None and residual.size != gradient.size:
             raise ValueError(
-                f"bucket {round.bucket} has {gradient.size} elements, {held.size} are held back for it: "
+                f"bucket {round.bucket} has {gradient.size} elements, {residual.size} are held back for it: "
                 "a bucket keeps its length"
             )
         is_finite = np.isfinite(gradient)
@@ -227,8 +228,8 @@ class MarsitEncoder(Encoder):
                 "lower the learning rate"
             )
         if self._is_full(round):
-            return (yield from self._exchange_values(gradient, held, round))
-        return (yield from self._exchange_signs(gradient, held, round))
+            return (yield from self._exchange_values(gradient, residual, round))
+        return (yield from self._exchange_signs(gradient, residual, round))
 
     def _is_full(self, round: Round) -> bool:
         """Whether a round is in full precision; all workers know the same."""

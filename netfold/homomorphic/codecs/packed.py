@@ -30,15 +30,16 @@ from netfold.homomorphic.index import (
     WorkerBucket,
     check_block_elements,
     exchange_index,
-    exchange_members,
+    exchange_values,
     index_merges,
-    members_of,
     nonzeros_of,
     own_index,
     report_infinite,
+    support_of,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Round
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Gradient, Round
 from netfold.kinds import register
 
 
@@ -95,17 +96,17 @@ class PackedEncoder(Encoder):
         """Agree on members and numbers, sum the members' words, put the sums back."""
         codec = self.codec
         numbers = number_format(codec.values, codec.block_elements)
-        members = members_of(own_index(gradient), codec.block_elements)
-        announced = numbers.announce(nonzeros_of(members, gradient), round)
-        membership = yield from exchange_index(
-            members.index, gradient.size, round, codec.index, announced, self.memory
+        support = support_of(own_index(gradient), codec.block_elements)
+        announced = numbers.announce(nonzeros_of(support, gradient), round)
+        agreed_union = yield from exchange_index(
+            support.index, gradient.size, round, codec.index, announced, self.memory
         )
-        if not membership.members:
+        if not agreed_union.union_elements:
             return Decoded(np.zeros(gradient.size, np.float32), gradient)
-        agreed = numbers.agree(gradient.size, announced, membership.merged, round)
-        layout = word_layout(members_of(membership.union, codec.block_elements), agreed)
+        agreed = numbers.agree(gradient.size, announced, agreed_union.merged, round)
+        layout = word_layout(support_of(agreed_union.union, codec.block_elements), agreed)
         bucket = WorkerBucket(gradient, round)
-        infinite = yield from exchange_members(bucket, layout, numbers, "values")
+        infinite = yield from exchange_values(bucket, layout, numbers, "values")
         report_infinite(infinite, bucket.decoded, round)
         return Decoded(bucket.decoded, gradient)
 

@@ -26,21 +26,22 @@ from netfold.homomorphic.codec import (
     Variance,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
+from netfold.homomorphic.feedback import STATE_BYTES, charge, with_feedback
 from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
-    Members,
+    SupportIndex,
     WorkerBucket,
     check_block_elements,
-    exchange_members,
-    members_of,
+    exchange_values,
     nonzeros_of,
     report_infinite,
+    support_of,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Work
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Round
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.kinds import register
@@ -164,13 +165,13 @@ class RandomKEncoder(Encoder):
         """Agree on the numbers of the chosen elements, sum their words."""
         if not gradient.size:
             return Decoded(np.zeros(0, np.float32), gradient)
-        return (yield from charged(self._sums(gradient, round), _drawing(gradient.size)))
+        return (yield from charge(self._sums(gradient, round), _drawing(gradient.size)))
 
     def _sums(self, gradient: Gradient, round: Round) -> Exchange:
         """The sums of the chosen elements."""
         codec = self.codec
         count = count_of(codec.share, gradient.size)
-        chosen = self._chosen(gradient.size, count, round)
+        chosen = self._choose(gradient.size, count, round)
         contribution = _only(chosen, gradient)
         numbers = number_format(codec.values, codec.block_elements)
         announced = numbers.announce(nonzeros_of(chosen, contribution), round)
@@ -179,21 +180,21 @@ class RandomKEncoder(Encoder):
         layout = word_layout(chosen, agreed)
         bucket = WorkerBucket(contribution, round)
         if layout.offsets[-1]:
-            infinite = yield from exchange_members(bucket, layout, numbers, "values")
+            infinite = yield from exchange_values(bucket, layout, numbers, "values")
             report_infinite(infinite, bucket.decoded, round)
         if not codec.unbiased:
             return Decoded(bucket.decoded, contribution)
         return Decoded(bucket.decoded * np.float32(gradient.size / count), gradient)
 
-    def _chosen(self, elements: int, count: int, round: Round) -> Members:
+    def _choose(self, elements: int, count: int, round: Round) -> SupportIndex:
         """A round's elements, the same at all workers."""
-        key = mix_plain(round.seed, purposes.RANDOM_K, round.step, round.bucket)
+        key = mix_plain(round.seed, rng_streams.RANDOM_K, round.step, round.bucket)
         draws = np.empty(elements, np.uint64)
         _draw(np.uint64(key), draws)
         is_chosen = np.zeros(-(-elements // WORD_ELEMENTS) * WORD_ELEMENTS, np.bool_)
         is_chosen[np.argpartition(draws, count - 1)[:count]] = True  # draws differ: splitmix64 is a bijection
         index = np.packbits(is_chosen, bitorder="little").view(np.uint64)
-        return members_of(index, self.codec.block_elements)
+        return support_of(index, self.codec.block_elements)
 
 
 def _drawing(elements: int) -> Work:
@@ -209,7 +210,7 @@ def _draw(key: Integer, draws: NDArray[np.uint64]) -> None:
         draws[i] = splitmix64(np.uint64(key) + np.uint64(i))
 
 
-def _only(chosen: Members, gradient: Gradient) -> Gradient:
+def _only(chosen: SupportIndex, gradient: Gradient) -> Gradient:
     """The gradient with zeros for all elements that are not chosen."""
     bits = np.unpackbits(chosen.index.view(np.uint8), bitorder="little", count=gradient.size)
     return np.where(bits != 0, gradient, np.float32(0))

@@ -38,7 +38,8 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.topk import check_share
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Round, Step, StepFact, Words, Work
+from netfold.homomorphic.merge import WORD_MAX, Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import kernel
 from netfold.kinds import register
@@ -340,10 +341,10 @@ class Uploads:
         ValueError
             The bucket had another length before.
         """
-        owed = self._owed(gradient, rate, round.bucket)
+        owed = self._add_residual(gradient, rate, round.bucket)
         if not np.isfinite(owed).all():
             raise EncodeError(not_finite(gradient if not np.isfinite(gradient).all() else owed))
-        elements = None if self._share == 1 else self._chosen(owed, round)
+        elements = None if self._share == 1 else self._choose(owed, round)
         selection = slice(None) if elements is None else elements
         values = owed[selection].copy()
         integers = None if self._grid is None else self._grid.integers(values)
@@ -352,21 +353,21 @@ class Uploads:
         self._last[round.bucket] = SparseEntries(elements, values if integers is None else integers)
         return Change(self._last[round.bucket], before)
 
-    def _owed(self, gradient: Gradient, rate: np.float32, bucket: int) -> Gradient:
+    def _add_residual(self, gradient: Gradient, rate: np.float32, bucket: int) -> Gradient:
         """γ · gradient and what was held back, in a new array."""
-        held = self._held.get(bucket)
-        if held is not None and held.size != gradient.size:
+        residual = self._held.get(bucket)
+        if residual is not None and residual.size != gradient.size:
             raise ValueError(
-                f"bucket {bucket} has {gradient.size} elements and had {held.size}: a bucket with error "
+                f"bucket {bucket} has {gradient.size} elements and had {residual.size}: a bucket with error "
                 "feedback keeps its length"
             )
         with np.errstate(over="ignore"):
             owed: Gradient = gradient * rate
-            if held is not None:
-                owed += held
+            if residual is not None:
+                owed += residual
         return owed
 
-    def _chosen(self, owed: Gradient, round: Round) -> NDArray[np.uint32]:
+    def _choose(self, owed: Gradient, round: Round) -> NDArray[np.uint32]:
         """The largest elements of every tensor, in ascending order."""
         parts = [
             tensor.start + largest(owed[tensor.place], count_of(self._share, tensor.elements))
@@ -485,7 +486,7 @@ class LastUploads(_Summing):
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Replace the uploads of those who sent one; add up all."""
         last = self._last.setdefault(request.bucket, {})
-        last |= {rank: _copied(upload) for rank, upload in self.read(parts, np.float32).items()}
+        last |= {rank: _copy(upload) for rank, upload in self.read(parts, np.float32).items()}
         end = max(_elements(request), 0, *(upload.end for upload in last.values()))
         total, members = np.zeros(end, np.float32), np.zeros(end, np.bool_)
         for rank in sorted(last):
@@ -522,14 +523,14 @@ class RunningSum(_Summing):
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Add the differences of those who sent one."""
         changes = self.read(parts, np.int32)
-        held = self._sums.get(request.bucket, np.zeros(0, np.int32))
-        end = max(_elements(request), held.size, *(entries.end for entries in changes.values()))
+        sum_words = self._sums.get(request.bucket, np.zeros(0, np.int32))
+        end = max(_elements(request), sum_words.size, *(entries.end for entries in changes.values()))
         total = np.zeros(end, np.int32)
-        total[: held.size] = held
+        total[: sum_words.size] = sum_words
         for change in changes.values():
             total[change.place] += change.values
         self._sums[request.bucket] = total
-        read_bytes = held.nbytes + sum(part.nbytes for part in parts)
+        read_bytes = sum_words.nbytes + sum(part.nbytes for part in parts)
         return self.answer(total, total != 0 if self.options.sends_union else None, read_bytes)
 
     def state(self) -> State:
@@ -545,7 +546,7 @@ def _elements(request: Request) -> int:
     return sum(tensor.elements for tensor in request.tensors)
 
 
-def _copied(entries: SparseEntries) -> SparseEntries:
+def _copy(entries: SparseEntries) -> SparseEntries:
     """Entries in memory of their own: words that arrive belong to others."""
     elements = None if entries.elements is None else entries.elements.copy()
     return SparseEntries(elements, entries.values.copy())

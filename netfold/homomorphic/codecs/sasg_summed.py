@@ -38,7 +38,8 @@ from netfold.homomorphic.codecs.sasg import (
     encode_work,
 )
 from netfold.homomorphic.index import check_contains
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kinds import register
 
 Integers = NDArray[np.int32]

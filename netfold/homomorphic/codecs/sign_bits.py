@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import WORD_BITS, Gradient
+from netfold.homomorphic.merge import WORD_BITS
+from netfold.homomorphic.message import Gradient
 from netfold.kernels.compiled import intrinsic, kernel
 
 # Compiled kernels of codecs that send one bit for each element: 1 where it is not negative.
@@ -29,10 +30,10 @@ def words_of(elements: int) -> int:
 def pack_signs(values: Gradient, words: Bits) -> None:
     """Write the signs of values."""
     for w in range(words.size):
-        some = values[32 * w : 32 * w + 32]
+        word_values = values[32 * w : 32 * w + 32]
         word = np.uint32(0)
-        for j in range(some.size):
-            word |= np.uint32(some[j] >= np.float32(0)) << np.uint32(j)
+        for j in range(word_values.size):
+            word |= np.uint32(word_values[j] >= np.float32(0)) << np.uint32(j)
         words[w] = word
 
 
@@ -51,8 +52,8 @@ def _signs_of_sums(typing_context: Any, gradient: Any, residual: Any, first: Any
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         floats = ir.VectorType(ir.FloatType(), WORD_BITS)
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        function_type = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
 
         def loaded(index: int) -> Any:
             array = context.make_array(signature.args[index])(context, builder, arguments[index])
@@ -82,10 +83,10 @@ def pack_owed(gradient: Gradient, residual: Gradient, words: Bits) -> None:
         words[w] = _signs_of_sums(gradient, residual, 32 * w)
     for w in range(whole, words.size):
         values = gradient[32 * w :]
-        held = residual[32 * w :]
+        word_residual = residual[32 * w :]
         word = np.uint32(0)
         for j in range(values.size):
-            word |= np.uint32(values[j] + held[j] >= np.float32(0)) << np.uint32(j)
+            word |= np.uint32(values[j] + word_residual[j] >= np.float32(0)) << np.uint32(j)
         words[w] = word
 
 
@@ -93,10 +94,10 @@ def pack_owed(gradient: Gradient, residual: Gradient, words: Bits) -> None:
 def unpack_signs(words: Bits, magnitude: np.float32, values: Gradient) -> None:
     """Write ±magnitude for each bit."""
     for w in range(words.size):
-        some = values[32 * w : 32 * w + 32]
+        word_values = values[32 * w : 32 * w + 32]
         word = words[w]
-        for j in range(some.size):
-            some[j] = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
+        for j in range(word_values.size):
+            word_values[j] = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
 
 
 @kernel
@@ -104,8 +105,8 @@ def keep_rest(words: Bits, magnitude: np.float32, gradient: Gradient, residual: 
     """residual = (gradient + residual) ∓ magnitude, by each bit; both operations round to float32."""
     for w in range(words.size):
         values = gradient[32 * w : 32 * w + 32]
-        held = residual[32 * w : 32 * w + 32]
+        word_residual = residual[32 * w : 32 * w + 32]
         word = words[w]
         for j in range(values.size):
-            taken = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
-            held[j] = (values[j] + held[j]) - taken
+            decoded = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
+            word_residual[j] = (values[j] + word_residual[j]) - decoded

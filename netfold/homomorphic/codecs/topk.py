@@ -29,7 +29,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words, Work
+from netfold.homomorphic.merge import Merge, Words, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.bits import largest
 from netfold.kinds import register
 
@@ -108,7 +109,7 @@ class TopKEncoder(Encoder):
         DecodeError
             A message names an element twice, or one that does not exist.
         """
-        chosen = self._chosen(gradient, round)
+        chosen = self._choose(gradient, round)
         words = np.concatenate([chosen.astype(np.uint32), gradient[chosen].view(np.uint32)])
         # The selection reads all magnitudes twice: for the smallest that is sent, and for the elements.
         work = Work(2 * gradient.nbytes, words.nbytes)
@@ -121,7 +122,7 @@ class TopKEncoder(Encoder):
         contribution[chosen] = gradient[chosen]
         return Decoded(total, contribution)
 
-    def _chosen(self, gradient: Gradient, round: Round) -> NDArray[np.int64]:
+    def _choose(self, gradient: Gradient, round: Round) -> NDArray[np.int64]:
         """The elements to send, in ascending order."""
         if not np.isfinite(gradient).all():
             raise EncodeError(not_finite(gradient))

@@ -120,12 +120,12 @@ OUTPUTS_MAX = 1000
 """The most outputs of a forward pass that are looked at."""
 
 
-def row_of(one: Reduced) -> TensorRow:
+def row_of(reduced: Reduced) -> TensorRow:
     """How a parameter's gradients are kept."""
-    parameter = one.parameter
-    has_rows = one.is_sparse and parameter.dim() > 1
+    parameter = reduced.parameter
+    has_rows = reduced.is_sparse and parameter.dim() > 1
     return TensorRow.model_construct(
-        name=one.name,
+        name=reduced.name,
         shape=list(parameter.shape) or [1],
         dtype=str(parameter.dtype).removeprefix("torch."),
         layout="rows" if has_rows else "dense",
@@ -148,18 +148,18 @@ def require_floats(reduced: list[Reduced]) -> None:
             raise DataError(f"{tensor.name}: has no elements", "freeze it, with requires_grad_(False)")
 
 
-def tensors_in(found: Any, most: int = OUTPUTS_MAX) -> list[Any]:
+def tensors_in(outputs: Any, most: int = OUTPUTS_MAX) -> list[Any]:
     """The tensors in what a forward pass returned."""
     import torch
     from torch.utils import _pytree as pytree
 
-    if isinstance(found, torch.Tensor):
-        return [found]
-    if hasattr(found, "__dataclass_fields__"):
-        found = dict(vars(found))
-    if isinstance(found, dict):  # also those of subclasses, which pytree takes for leaves
-        found = list(found.values())
-    leaves = pytree.tree_leaves(found)
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    if hasattr(outputs, "__dataclass_fields__"):
+        outputs = dict(vars(outputs))
+    if isinstance(outputs, dict):  # also those of subclasses, which pytree takes for leaves
+        outputs = list(outputs.values())
+    leaves = pytree.tree_leaves(outputs)
     return [leaf for leaf in leaves[:most] if isinstance(leaf, torch.Tensor)]
 
 
@@ -183,7 +183,7 @@ class CaptureSettings:
         return json.dumps(asdict(self))
 
 
-def checked(folder: str | Path, steps: int, skip: int) -> CaptureSettings:
+def check_settings(folder: str | Path, steps: int, skip: int) -> CaptureSettings:
     """Settings with their limits checked.
 
     Raises
@@ -392,17 +392,17 @@ class Recorder:
                     self._copies[index] = self._copy(index, tensor.parameter.grad)
             times.hidden_ns += time.perf_counter_ns() - began_ns
 
-    def _ready_hook(self, place: int) -> Callable[[Any], None]:
+    def _ready_hook(self, position: int) -> Callable[[Any], None]:
         def ready(parameter: Any) -> None:
             times = self._times
             if times is None or not self._is_synced or self.is_done:
                 return
             self._backward_begins()
             self._wait_for_device()
-            times.ready_ns[place] = times.now()
+            times.ready_ns[position] = times.now()
             if self._is_wanted():
                 began_ns = time.perf_counter_ns()
-                self._copies[place] = self._copy(place, parameter.grad)
+                self._copies[position] = self._copy(position, parameter.grad)
                 times.hidden_ns += time.perf_counter_ns() - began_ns
 
         return ready
@@ -449,15 +449,15 @@ class Recorder:
 
             torch.cuda.current_stream(device).synchronize()
 
-    def _copy(self, place: int, gradient: Any) -> Any:
+    def _copy(self, position: int, gradient: Any) -> Any:
         """A gradient on the CPU as trace.json says it is kept: dense, or as rows."""
-        row = self._rows[place]
+        row = self._rows[position]
         detached = gradient.detach().reshape(row.shape) if not gradient.dim() else gradient.detach()
         if row.layout == "rows":
             detached = detached.coalesce() if detached.is_sparse else detached.to_sparse(1)
         elif detached.is_sparse:
             detached = detached.to_dense()
-        return detached.to("cpu", self._reduced[place].parameter.dtype, copy=True)
+        return detached.to("cpu", self._reduced[position].parameter.dtype, copy=True)
 
     def _write(self, step: int, times: _Times) -> None:
         """Write the gradients of a step, and keep its times."""
@@ -473,25 +473,27 @@ class Recorder:
             record |= {"file": name, "bytes": size_bytes, "sha256": sha256}
         self._steps.append(record)
 
-    def _in_order(self, one: Mapping[str, Any], buckets: list[list[int]], order: list[int]) -> dict[str, Any]:
+    def _in_order(
+        self, step: Mapping[str, Any], buckets: list[list[int]], order: list[int]
+    ) -> dict[str, Any]:
         """A step with its times in the order of trace.json; without a file, its gradients were not finite."""
-        if "file" not in one:
-            return {"step": one["step"], "times": None}
-        start_ns = one["backward_start_ns"]
-        end_ns = max([start_ns, *one["ready_ns"].values()])
-        kept = set(one["kept"])
-        ready = {index: one["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
-        times = {key: one[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
+        if "file" not in step:
+            return {"step": step["step"], "times": None}
+        start_ns = step["backward_start_ns"]
+        end_ns = max([start_ns, *step["ready_ns"].values()])
+        kept_names = set(step["kept"])
+        ready = {index: step["ready_ns"].get(index, start_ns) for index in order}  # unused ones do not wait
+        times = {key: step[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
         times |= {
             "backward_start_ns": start_ns,
             "backward_end_ns": end_ns,
-            "synced_ns": max(end_ns, one["synced_ns"]),
-            "ready_ns": [ready[index] if index in kept else None for index in order],
+            "synced_ns": max(end_ns, step["synced_ns"]),
+            "ready_ns": [ready[index] if index in kept_names else None for index in order],
             "bucket_ready_ns": [max(ready[index] for index in bucket) for bucket in buckets],
-            "recording_ns": one["recording_ns"],
-            "micro_batches": one["micro_batches"],
+            "recording_ns": step["recording_ns"],
+            "micro_batches": step["micro_batches"],
         }
-        return {"step": one["step"], "times": times}
+        return {"step": step["step"], "times": times}
 
 
 # `netfold.capture`: records a training loop from inside a script.
@@ -533,7 +535,7 @@ def capture(model: Any, folder: str | Path, steps: int = STEPS, *, skip: int = S
             f"a {type(model).__name__} cannot be recorded, the model must be a DistributedDataParallel",
             "model = torch.nn.parallel.DistributedDataParallel(model); FSDP's gradients cannot be recorded",
         )
-    recorder = begin(model, checked(folder, steps, skip))
+    recorder = begin(model, check_settings(folder, steps, skip))
     try:
         yield
     except BaseException as error:
@@ -550,11 +552,11 @@ def begin(model: Any, settings: CaptureSettings) -> Recorder:
     return Recorder(model, settings, parts, _facts(model))
 
 
-def _run_of_all(model: Any, given: str) -> str:
+def _run_of_all(model: Any, run_name: str) -> str:
     """A name of this recording that all ranks agree on: that of rank 0."""
     import torch.distributed as dist
 
-    names = [given or uuid.uuid4().hex[:12]]
+    names = [run_name or uuid.uuid4().hex[:12]]
     group = model.process_group
     dist.broadcast_object_list(names, src=dist.get_global_rank(group, 0), group=group)
     return str(names[0])
@@ -749,8 +751,8 @@ def _begin(model: Any, settings: CaptureSettings) -> None:
         return
 
     def end() -> None:
-        if (kind := getattr(sys, "last_type", None)) is not None:  # an exception that nobody caught
-            recorder.fail(f"the training ended with {kind.__name__}: {sys.last_value}")
+        if (error_type := getattr(sys, "last_type", None)) is not None:  # an exception that nobody caught
+            recorder.fail(f"the training ended with {error_type.__name__}: {sys.last_value}")
         try:
             recorder.finish()
         except NetfoldError as error:

@@ -269,10 +269,10 @@ class RecordingParts:
             return
         try:
             parts = [json.loads((joining / name).read_bytes()) for name in names]
-            trace = joined(parts)
-            kept = {rank_step["file"] for step in trace["steps"] for rank_step in step["ranks"]}
+            trace = join_parts(parts)
+            file_names = {rank_step["file"] for step in trace["steps"] for rank_step in step["ranks"]}
             for path in joining.iterdir():
-                if path.name not in kept:
+                if path.name not in file_names:
                     path.unlink()
             content = json.dumps(trace, separators=(",", ":")).encode()
             if len(content) > TRACE_BYTES_MAX:
@@ -310,7 +310,7 @@ class RecordingParts:
         return tuple(lines)
 
 
-def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def join_parts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The trace of all ranks' parts: the steps that all of them recorded with finite numbers.
 
     Raises

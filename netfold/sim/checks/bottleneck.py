@@ -131,9 +131,9 @@ class NetworkTime:
 
     def next_busiest(self, links: Sequence[int]) -> int:
         """The busiest of the other links; −1 if none of them was busy."""
-        others = self.total_ps.copy()
-        others[list(links)] = 0.0
-        return int(others.argmax()) if others.max(initial=0.0) > 0 else -1
+        other_ps = self.total_ps.copy()
+        other_ps[list(links)] = 0.0
+        return int(other_ps.argmax()) if other_ps.max(initial=0.0) > 0 else -1
 
     def saved_ps(self, group: Sequence[int]) -> float:
         """Time that the job saves at most if some links are twice as fast and others as busy as before."""
@@ -148,8 +148,8 @@ class NetworkTime:
         """Half of the time that something bounds, (n,), or what the busiest other link leaves of it."""
         totals = np.zeros_like(self.total_ps)
         shares = _ratio(bound_ps, self.covered_ps)[:, None] * self.busy * self.covered_ps[:, None]
-        known = self.links >= 0
-        np.add.at(totals, self.links[known], shares[known])
+        is_link = self.links >= 0
+        np.add.at(totals, self.links[is_link], shares[is_link])
         whole_ps = float(bound_ps.sum())
         rest_ps = float(self.covered_ps.sum()) - whole_ps
         # Links that samples do not list were busy for at least this long.
@@ -169,8 +169,8 @@ def network_time(
     length = np.maximum(1, samples.end_ps - samples.start_ps).astype(np.float64)
     busy = samples.busy_ps / length[:, None]
     total = _unlisted(samples, busy, covered, run_busy_ps)
-    known = samples.links >= 0
-    np.add.at(total, samples.links[known], (busy * covered[:, None])[known])
+    is_link = samples.links >= 0
+    np.add.at(total, samples.links[is_link], (busy * covered[:, None])[is_link])
     chosen, b = _busiest(samples.links, busy, total)
     waiting = samples.waiting[:, job]
     d = _ratio(waiting[:, DEAD], waiting[:, OUTSTANDING])
@@ -182,15 +182,15 @@ def network_time(
         shares: Floats = np.select([b >= SATURATED, is_idle, is_held], [always, idle, held], otherwise)
         return shares * covered
 
-    zero, rest = np.zeros_like(b), 1 - b
+    zero, complement = np.zeros_like(b), 1 - b
     return NetworkTime(
         covered_ps=covered,
         chosen=chosen,
         by_link_ps=share(1.0, b, b * (1 - d) * (1 - u), b),
-        window_ps=share(0.0, zero, (1 - d) * u, rest * (1 - d) * u),
-        timer_ps=share(0.0, zero, d, rest * d),
-        latency_ps=share(0.0, zero, rest * (1 - d) * (1 - u), rest * (1 - d) * (1 - u)),
-        merging_ps=share(0.0, rest, zero, zero),
+        window_ps=share(0.0, zero, (1 - d) * u, complement * (1 - d) * u),
+        timer_ps=share(0.0, zero, d, complement * d),
+        latency_ps=share(0.0, zero, complement * (1 - d) * (1 - u), complement * (1 - d) * (1 - u)),
+        merging_ps=share(0.0, complement, zero, zero),
         busy=busy,
         links=samples.links,
         total_ps=total,
@@ -203,15 +203,15 @@ def _unlisted(samples: Samples, busy: Floats, covered: Floats, run_busy_ps: Sequ
     It was at most as busy there as the last one listed. Of a run with one job this is exact, as its links are
     only busy in its network time; of several jobs it is the most that it can be.
     """
-    rest = np.array(run_busy_ps, np.float64)
+    unlisted_ps = np.array(run_busy_ps, np.float64)
     if samples.links.shape[1] == 0:
-        return np.zeros_like(rest)
-    known = samples.links >= 0
-    np.subtract.at(rest, samples.links[known], samples.busy_ps[known])
+        return np.zeros_like(unlisted_ps)
+    is_link = samples.links >= 0
+    np.subtract.at(unlisted_ps, samples.links[is_link], samples.busy_ps[is_link])
     least = (busy[:, -1] * covered)[:, None]
-    most = np.full_like(rest, least.sum())
-    np.subtract.at(most, samples.links[known], np.broadcast_to(least, busy.shape)[known])
-    return np.clip(rest, 0.0, np.maximum(most, 0.0))
+    most = np.full_like(unlisted_ps, least.sum())
+    np.subtract.at(most, samples.links[is_link], np.broadcast_to(least, busy.shape)[is_link])
+    return np.clip(unlisted_ps, 0.0, np.maximum(most, 0.0))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -319,13 +319,13 @@ class _Walk:
     """One round, walked backwards."""
 
     def __init__(
-        self, span: Counted, own: Mapping[int, list[PhaseRecord]], workers: Mapping[int, _Worker]
+        self, span: Counted, own_phases: Mapping[int, list[PhaseRecord]], workers: Mapping[int, _Worker]
     ) -> None:
         self._start_ps, self._end_ps = span.start_ps, span.end_ps
-        self._own, self._workers = own, workers
+        self._own, self._workers = own_phases, workers
         self._operations = {
             worker: [index for index, phase in enumerate(phases) if phase.phase == "network"]
-            for worker, phases in own.items()
+            for worker, phases in own_phases.items()
         }
 
     def pieces(self) -> Iterator[Piece]:
@@ -394,22 +394,22 @@ class _Walk:
 
     def _instead(self, worker: int, start_ps: int, end_ps: int, is_late: bool) -> Iterator[Piece]:
         """What a worker does while it is not in the round, or waits for its device."""
-        left = [(start_ps, end_ps)]
+        uncovered = [(start_ps, end_ps)]
         cause = BottleneckCause.STRAGGLER if is_late else BottleneckCause.DEVICE
         for phase in self._workers[worker].during(start_ps, end_ps):
-            rest: list[tuple[int, int]] = []
-            for begin_ps, until_ps in left:
+            outside: list[tuple[int, int]] = []
+            for begin_ps, until_ps in uncovered:
                 low, high = max(begin_ps, phase.start_ps), min(until_ps, phase.end_ps)
                 if low >= high:
-                    rest.append((begin_ps, until_ps))
+                    outside.append((begin_ps, until_ps))
                     continue
                 if phase.phase == "network":
                     yield Piece(low, high)
                 else:
                     yield Piece(low, high, cause, worker, phase.phase)
-                rest += [(begin_ps, low), (high, until_ps)]
-            left = [span for span in rest if span[0] < span[1]]
-        for begin_ps, until_ps in left:
+                outside += [(begin_ps, low), (high, until_ps)]
+            uncovered = [span for span in outside if span[0] < span[1]]
+        for begin_ps, until_ps in uncovered:
             yield Piece(begin_ps, until_ps, cause, worker, "idle")
 
 
@@ -434,7 +434,6 @@ class SampledNetwork(NamedTuple):
     busy_ps: Sequence[int]
     """Time that each link was busy in all the run."""
     hosts: Sequence[str]
-    """The host of each worker."""
     samples: Samples
     job: int
     """The job's number in the samples."""
@@ -457,9 +456,9 @@ def bounds(records: Records, network: SampledNetwork) -> list[dict[str, Any]]:
     spans_ps = sum(end_ps - start_ps for start_ps, end_ps in spans)
     split = network_time(network.samples, network.job, spans, network.busy_ps)
     parts = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
-    rest = 1 - sum(part.share for part in parts)
-    if rest > 1e-9:
-        parts.append(TimePart(BottleneckCause.UNEXPLAINED, "", "", 0.0, rest))
+    unexplained = 1 - sum(part.share for part in parts)
+    if unexplained > 1e-9:
+        parts.append(TimePart(BottleneckCause.UNEXPLAINED, "", "", 0.0, unexplained))
     step_us = total_ps / len(records.steps) / PS_PER_US
     parts = _fewer(sorted(parts, key=lambda part: (-part.share, part.cause, part.where, part.stage)))
     return [asdict(part) | {"time_us": part.share * step_us} for part in parts if part.share > 0]
@@ -501,17 +500,17 @@ def _network_parts(
 ) -> list[TimePart]:
     """One part per group of links, equally busy, that bound some samples, and one per other cause."""
     parts = []
-    told: set[int] = set()
-    left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
-    while left:
-        link = max(left, key=lambda candidate: (split.total_ps[candidate], -candidate))
+    named_links: set[int] = set()
+    links_left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
+    while links_left:
+        link = max(links_left, key=lambda candidate: (split.total_ps[candidate], -candidate))
         group = [
             peer
             for peer in split.alike(link)
-            if network.kinds[peer] is network.kinds[link] and peer not in told
+            if network.kinds[peer] is network.kinds[link] and peer not in named_links
         ]
-        left -= set(group)
-        told |= set(group)
+        links_left -= set(group)
+        named_links |= set(group)
         following = split.next_busiest(group)
         time_ps = float(split.by_link_ps[np.isin(split.chosen, group)].sum())
         parts.append(
@@ -546,8 +545,8 @@ def _faster(total_ps: float, saved_ps: float) -> float | None:
 
 def _fewer(parts: list[TimePart]) -> list[TimePart]:
     """The largest parts; the time of the others is that of their cause, at no single place."""
-    kept, rest = parts[:PARTS_MAX], parts[PARTS_MAX:]
+    largest_parts, merged_parts = parts[:PARTS_MAX], parts[PARTS_MAX:]
     shares: dict[str, float] = defaultdict(float)
-    for part in rest:
+    for part in merged_parts:
         shares[part.cause] += part.share
-    return [*kept, *(TimePart(cause, "", "", 0.0, share) for cause, share in shares.items())]
+    return [*largest_parts, *(TimePart(cause, "", "", 0.0, share) for cause, share in shares.items())]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS, Drift, largest_bias
 from netfold.homomorphic.codec import Codec, Decoded, Promise
-from netfold.homomorphic.message import ORDER_FREE, Decodings, Gradient, Merge, Note, NoteKind
+from netfold.homomorphic.merge import ORDER_FREE, Merge
+from netfold.homomorphic.message import Decodings, Gradient, Note, NoteKind
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks.finding import (
     Counters,
@@ -23,7 +24,7 @@ from netfold.sim.checks.finding import (
     NoteCounts,
     RecordedOperation,
     nothing_leaked,
-    recorded,
+    run_checks,
 )
 from netfold.sim.checks.merged_signs import SignCheck
 from netfold.sim.checks.rounds import NMSE_MAX
@@ -52,8 +53,6 @@ FALLBACK_LABEL = "fallback"
 
 @dataclass
 class RoundLog:
-    """One round in progress."""
-
     gradients: list[Gradient]  # every worker's, while the round is open
     operations: list[RecordedOperation] = field(default_factory=list)
     decoded: dict[int, Decoded] = field(default_factory=dict)
@@ -169,8 +168,8 @@ class Journal:
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
         if findings.drift is not None:
-            known = self.drifts.get(bucket)
-            self.drifts[bucket] = findings.drift if known is None else known.join(findings.drift)
+            drift = self.drifts.get(bucket)
+            self.drifts[bucket] = findings.drift if drift is None else drift.join(findings.drift)
         self.findings.append(replace(findings, drift=None))
 
 
@@ -267,7 +266,7 @@ def check_job(
             replace(check, verdict=ending.verdict)
             if check.name in unfinished and check.verdict == "fail" and ending.verdict != "pass"
             else check
-            for check in recorded(job.label, checks)
+            for check in run_checks(job.label, checks)
         ),
     ]
 
@@ -423,8 +422,10 @@ def merges_are_right(journal: Journal) -> Finding:
     findings = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
     if not findings:
         return Finding(True, "no words were added as floats")
-    said = [finding for finding in findings if not finding.passed] or findings
-    return Finding(all(finding.passed for finding in findings), "; ".join(finding.detail for finding in said))
+    examples = [finding for finding in findings if not finding.passed] or findings
+    return Finding(
+        all(finding.passed for finding in findings), "; ".join(finding.detail for finding in examples)
+    )
 
 
 def _floats_are_right(journal: Journal) -> Finding | None:
@@ -500,9 +501,6 @@ def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Fin
     return Finding(len(journal.rounds) == expected, detail)
 
 
-# Checks of the links and switches, which all jobs of a variant share.
-
-
 def check_network(
     variant: VariantPlan,
     links: list[LinkRecord],
@@ -515,7 +513,7 @@ def check_network(
     `counters` are those of every job's points, root first; empty for a job that runs no switch program.
     """
     copies = sum(fault.count for fault in faults if fault.kind == "duplicate")
-    return recorded(
+    return run_checks(
         label,
         {
             "conservation": lambda: conservation(links),
@@ -560,16 +558,16 @@ def switches_add_up(
             for link in links
             if link.source == node and link not in loopbacks
         )
-        taken, sent, receivers = programs.get(number, _Programs())
-        if came < taken:
-            return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
+        counted_in, sent, receivers = programs.get(number, _Programs())
+        if came < counted_in:
+            return Finding(False, f"switch {node} received {came} packets, its programs saw {counted_in}")
         if any(link.in_flight_packets for link in loopbacks):
             continue  # results in the loopback: not copied yet
-        wanted = came - taken + sent
+        departures = came - counted_in + sent
         lost = sum(link.lost_packets + link.dropped_packets for link in loopbacks)
-        least, most = wanted - lost * receivers, wanted - lost + copies
+        least, most = departures - lost * receivers, departures - lost + copies
         if not least <= left <= most:
-            due = str(wanted) if least == most else f"{least} to {most}"
+            due = str(departures) if least == most else f"{least} to {most}"
             return Finding(False, f"switch {node} sent or dropped {left} packets, {due} were due")
     return Finding(True, "every packet into a switch left it, was dropped there, or was added up")
 
@@ -610,5 +608,5 @@ def _point_packets(program: ProgramSpec, receivers: int, counted: Mapping[str, i
         return counts["packets"] + acknowledged, counts["forwarded"] + acknowledged * receivers
     to_one = sum(counts[name] for name in ("answers", "late", "expired", "partials"))
     to_all = sum(counts[name] for name in ("results", "timed_out", "installed", "split"))
-    taken = sum(counts[name] for name in ("packets", "installed", "stale_results", "split"))
-    return taken, to_one + to_all * receivers
+    packets_count = sum(counts[name] for name in ("packets", "installed", "stale_results", "split"))
+    return packets_count, to_one + to_all * receivers

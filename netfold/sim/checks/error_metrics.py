@@ -54,7 +54,7 @@ def add_scaled(
 
 
 @kernel
-def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles) -> int:
+def count_beyond(decoded: NDArray[np.float32], total: Doubles, allowed: Doubles, magnitude: Doubles) -> int:
     """How many float32 sums are farther from `total` than allowed; `magnitude` is that of the finite words.
 
     A partial sum is at most the sum of the magnitudes and the error of the additions. Where that exceeds
@@ -62,16 +62,16 @@ def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, m
     opposite one. Otherwise an infinity must arrive as it was sent; a NaN always must.
     """
     count = 0
-    for i in range(found.size):
-        off_by = abs(np.float64(found[i]) - total[i])
+    for i in range(decoded.size):
+        off_by = abs(np.float64(decoded[i]) - total[i])
         if not off_by <= allowed[i]:
             may_overflow = magnitude[i] + allowed[i] >= FLOAT_MAX
             if np.isnan(total[i]):
-                is_right = np.isnan(found[i])
+                is_right = np.isnan(decoded[i])
             elif np.isinf(total[i]):
-                is_right = found[i] == total[i] or (may_overflow and np.isnan(found[i]))
+                is_right = decoded[i] == total[i] or (may_overflow and np.isnan(decoded[i]))
             else:
-                is_right = may_overflow and not np.isfinite(found[i])
+                is_right = may_overflow and not np.isfinite(decoded[i])
             count += not is_right
     return count
 

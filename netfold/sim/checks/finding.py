@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import PART_ELEMENTS, Drift
-from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
+from netfold.homomorphic.merge import Holders, Merged
+from netfold.homomorphic.message import Message, Note, NoteKind
 from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
 from netfold.sim.engine.interface import Rule
@@ -45,7 +46,6 @@ class Ending(NamedTuple):
     verdict: str
     detail: str
     diagnosis: Mapping[str, Any] | None = None
-    """The diagnosis of a stall."""
     leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
     leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
     is_undecoded: bool = False  # some merged messages could not be decoded
@@ -53,7 +53,7 @@ class Ending(NamedTuple):
     """Python's traceback of a codec that raised."""
 
 
-def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
+def run_checks(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
     """Run the checks of a variant or job."""
     findings = {name: check() for name, check in checks.items()}
     return [
@@ -105,7 +105,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> NoteCounts:
         choice=" + ".join(choices) or None,
         fallback_parts=sum(note.count for note in first if note.kind is NoteKind.FALLBACK),
         forecast_misses=sum(note.count for note in first if note.kind is NoteKind.FORECAST),
-        exempt=Exempt(_named(first, NoteKind.ESTIMATE), _named(first, NoteKind.INFINITE)),
+        exempt=Exempt(_named_elements(first, NoteKind.ESTIMATE), _named_elements(first, NoteKind.INFINITE)),
     )
 
 
@@ -122,10 +122,10 @@ def _require_elements(note: Note, elements: int) -> None:
         )
 
 
-def _named(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
+def _named_elements(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
     """Elements that the notes of a kind name."""
-    named = [note.elements for note in notes if note.kind is kind and note.elements is not None]
-    return np.unique(np.concatenate(named)) if named else np.empty(0, np.int64)
+    element_arrays = [note.elements for note in notes if note.kind is kind and note.elements is not None]
+    return np.unique(np.concatenate(element_arrays)) if element_arrays else np.empty(0, np.int64)
 
 
 def _are_equal(notes: Sequence[Note], others: Sequence[Note]) -> bool:
@@ -160,13 +160,13 @@ def nothing_leaked(ending: Ending) -> Finding:
     """
     if not ending.leaks:
         return Finding(True, "every slot and entry of the switches is free or complete")
-    left, causes = _shown(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
+    leaked, causes = _format_leaks(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
     if not causes:
-        return Finding(False, f"{left}; no injected fault explains it")
-    most = _explained(ending)
+        return Finding(False, f"{leaked}; no injected fault explains it")
+    most = _explained_count(ending)
     if most < len(ending.leaks):
-        return Finding(False, f"{left}; injected faults explain {most} of them at most: {causes}")
-    return Finding(True, f"{left}; injected faults explain it: {causes}")
+        return Finding(False, f"{leaked}; injected faults explain {most} of them at most: {causes}")
+    return Finding(True, f"{leaked}; injected faults explain it: {causes}")
 
 
 def leak_warnings(ending: Ending) -> tuple[str, ...]:
@@ -175,13 +175,13 @@ def leak_warnings(ending: Ending) -> tuple[str, ...]:
     return (finding.detail,) if ending.leaks and finding.passed else ()
 
 
-def _explained(ending: Ending) -> int:
+def _explained_count(ending: Ending) -> int:
     """How many occupied slots and entries the injected faults explain."""
     leaks = len(ending.leaks)
     return min(leaks, sum(leaks if cause.most is None else cause.most for cause in ending.leak_causes))
 
 
-def _shown(leaks: Sequence[str]) -> str:
+def _format_leaks(leaks: Sequence[str]) -> str:
     more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
     return f"{len(leaks)} left behind in switches: {'; '.join(leaks[:LEAKS_SHOWN])}{more}"
 
@@ -259,7 +259,6 @@ class WrongWord:
     right: int | float | None
     allowed: float = 0.0  # largest error of float32 additions
     place: str = ""
-    """Where the word was merged."""
     lane: int | None = None
     """The lane of the word, where it has several."""
     claim: str = ""  # what its message wrongly says of its contributors
@@ -300,8 +299,6 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings on one round."""
-
     wrong_words: int  # merged words (or lanes), over all workers, that are not the sum in integers
     is_integer: bool  # all its messages merge as integers, so `wrong_words` covers all of them
     replicas_agree: bool
@@ -434,11 +431,10 @@ class Result:
 
 
 def distinct(received: Sequence[Merged]) -> list[Result]:
-    """The distinct results."""
     results: dict[tuple[Any, ...], Result] = {}
     for worker, merged in enumerate(received):
-        held = None if merged.holders is None else merged.holders.bitmaps
-        arrays = merged.words, merged.exponents, merged.is_float, held, *merged.parts
+        bitmaps = None if merged.holders is None else merged.holders.bitmaps
+        arrays = merged.words, merged.exponents, merged.is_float, bitmaps, *merged.parts
         present = None if merged.present is None else merged.present.tobytes()
         key = (*map(identity, arrays), merged.workers, present, merged.is_mixed)
         if key in results:
@@ -474,8 +470,8 @@ def slices(size: int, lanes: int = 1, merged_words: int = 1) -> Iterator[Slice]:
         yield Slice(first, min(first + PART_ELEMENTS, size), lanes, merged_words)
 
 
-def holds(holders: Holders, own: Slice, rank: int) -> NDArray[np.bool_]:
+def holds(holders: Holders, elements: Slice, rank: int) -> NDArray[np.bool_]:
     """Whether a result holds a worker, for every lane."""
-    units = np.arange(own.first, own.last) // holders.unit_words
-    held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
-    return np.repeat(held, own.lanes)
+    units = np.arange(elements.first, elements.last) // holders.unit_words
+    is_held = holders.bitmaps[units] >> np.uint32(rank) & np.uint32(1) != 0
+    return np.repeat(is_held, elements.lanes)

@@ -49,7 +49,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.homomorphic.merge import Merge, Merged, Words
+from netfold.homomorphic.message import Message
 from netfold.kernels.bits import same_bits
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import LN2, exps, logs
@@ -119,7 +120,7 @@ def worst(sums: StretchSums, share: float, is_over_rounds: bool) -> Unfair | Non
     return farthest
 
 
-def halved(sums: StretchSums) -> StretchSums:
+def halve(sums: StretchSums) -> StretchSums:
     """The same sums with half as many stretches."""
     pairs = sums.deviations.reshape(-1, 2, sums.deviations.shape[1])
     return StretchSums(pairs.sum(axis=1), sums.variances.reshape(-1, 2).sum(axis=1))
@@ -129,7 +130,7 @@ def _divisions(sums: StretchSums) -> Iterator[StretchSums]:
     """The sums of the finest division, and of all coarser ones."""
     yield sums
     while sums.variances.size > 1:
-        sums = halved(sums)
+        sums = halve(sums)
         yield sums
 
 
@@ -154,11 +155,11 @@ def tally(sent: Signs, result: Signs, first: int, edges: Longs, ones: Longs, sum
                 ones[bit] += np.int64((word >> np.uint32(bit)) & np.uint32(1))
         merged, is_wrong, spread, excess = result[i], False, np.int64(0), np.int64(0)
         for bit in range(32):
-            held = ones[bit]
-            deviation = workers * np.int64((merged >> np.uint32(bit)) & np.uint32(1)) - held
+            ones_count = ones[bit]
+            deviation = workers * np.int64((merged >> np.uint32(bit)) & np.uint32(1)) - ones_count
             is_unsent = deviation == workers or deviation == -workers
             is_wrong |= is_unsent
-            spread += held * (workers - held)
+            spread += ones_count * (workers - ones_count)
             ones[bit] = 0 if is_unsent else deviation
             excess += ones[bit]
         wrong += is_wrong
@@ -207,7 +208,6 @@ class WrongSigns:
 
     place: MessageOfRound
     worker: int
-    """The worker that received it."""
     word: int | None  # None: the result has another length
     why: str
     merged_at: str = ""
@@ -305,7 +305,7 @@ class SignCheck:
         if not whole or not present:
             return
         words, merged = [sent[rank].words for rank in present], _bits(whole[0])
-        wrong, sums = _tallied(words, merged, _edges(size, len(sent)))
+        wrong, sums = _tally(words, merged, _edges(size, len(sent)))
         if wrong:
             wrong_word = merger.wrong(place, whole[0], *_first_unsent(words, merged))
             self._note_wrong(wrong * len(whole[0].workers), wrong_word)
@@ -335,7 +335,7 @@ class SignCheck:
         self._note_unfair(bias, place, 1, size)
         workers = sums.deviations.shape[1] - 1
         while sums.variances.size > _fewest_stretches(workers):
-            sums = halved(sums)
+            sums = halve(sums)
         for key in ((place.bucket, place.operation, place.part), ()):  # (): all messages together
             if key not in self._over_rounds:
                 zeros = StretchSums(np.zeros_like(sums.deviations), np.zeros_like(sums.variances))
@@ -347,10 +347,10 @@ class SignCheck:
             bias = worst(known.sums, _share(known.number), is_over_rounds=True)
             self._note_unfair(bias, place, known.rounds, size)
 
-    def _note_unfair(self, found: Unfair | None, place: MessageOfRound, messages: int, size: int) -> None:
-        if found is not None and self.first_unfair is None:
-            first, end = (size * (found.stretch + more) // found.stretches for more in (0, 1))
-            self.first_unfair = UnfairSigns(place, messages, (first, end - 1), found)
+    def _note_unfair(self, unfair: Unfair | None, place: MessageOfRound, messages: int, size: int) -> None:
+        if unfair is not None and self.first_unfair is None:
+            first, end = (size * (unfair.stretch + more) // unfair.stretches for more in (0, 1))
+            self.first_unfair = UnfairSigns(place, messages, (first, end - 1), unfair)
 
 
 def _share(number: int) -> float:
@@ -393,7 +393,7 @@ def _parts(sent: Sequence[Words], merged: Words) -> Iterator[tuple[int, Words, W
         yield first, np.stack([words[part].view(np.uint32) for words in sent]), merged[part]
 
 
-def _tallied(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> tuple[int, StretchSums]:
+def _tally(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> tuple[int, StretchSums]:
     """How many merged words have bits that nobody sent, and the sums of the stretches."""
     workers, wrong = len(sent), 0
     sums = np.zeros((edges.size - 1, workers + 2), np.int64)

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, add_values, addition_error
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.merge import HostHop, replay, unchanged_by
-from netfold.homomorphic.message import (
+from netfold.homomorphic.merge import (
     CODE_BITS,
-    EXPONENT_MIN,
     SUMS,
     WORD_BITS,
     Holders,
+    HostHop,
     Merge,
     Merged,
-    Message,
-    Tensor,
     Words,
+    replay,
+    unchanged_by,
 )
+from netfold.homomorphic.message import EXPONENT_MIN, Message, Tensor
 from netfold.kernels.bits import count_differing, identity
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.finding import (
@@ -42,8 +42,6 @@ from netfold.sim.checks.finding import (
 )
 from netfold.sim.engine.interface import MEMBERS_MAX, Overflow
 
-# Merged float32 words, compared with the float64 sum of the words sent within the error of the additions.
-
 
 def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequence[Result]) -> None:
     """Compare float32 sums with the float64 sum of the words sent, by rank; see `addition_error`."""
@@ -57,8 +55,8 @@ def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequen
                 _compare(place, sums, span, result)
 
 
-def _is_added(merged: Merged, own: Slice) -> bool:
-    return merged.is_float is None or bool(merged.is_float[own.merged].any())
+def _is_added(merged: Merged, span: Slice) -> bool:
+    return merged.is_float is None or bool(merged.is_float[span.merged].any())
 
 
 class _FloatSums(NamedTuple):
@@ -70,42 +68,41 @@ class _FloatSums(NamedTuple):
     allowed: NDArray[np.float64]
 
     @classmethod
-    def of(cls, sent: Mapping[int, Words], own: Slice, holders: Holders | None) -> _FloatSums:
+    def of(cls, sent: Mapping[int, Words], span: Slice, holders: Holders | None) -> _FloatSums:
         """Sums over the workers that the result holds."""
-        total, magnitude = np.zeros((2, own.last - own.first))
+        total, magnitude = np.zeros((2, span.last - span.first))
         additions: int | NDArray[np.float64] = len(sent) - 1
         if holders is not None:
-            held = np.bitwise_count(holders.bitmaps[np.arange(own.first, own.last) // holders.unit_words])
-            additions = np.maximum(held.astype(np.float64) - 1, 0)
+            counts = np.bitwise_count(holders.bitmaps[np.arange(span.first, span.last) // holders.unit_words])
+            additions = np.maximum(counts.astype(np.float64) - 1, 0)
         for rank, words in sent.items():
-            values = words[own.first : own.last]
+            values = words[span.first : span.last]
             if holders is not None:
-                values = np.where(holds(holders, own, rank), values, np.float32(0))
+                values = np.where(holds(holders, span, rank), values, np.float32(0))
             add_values(values, total, magnitude)
         if not np.isfinite(magnitude.max(initial=0.0)):
-            magnitude = _finite_magnitude(sent, own, holders)
+            magnitude = _finite_magnitude(sent, span, holders)
         return cls(total, magnitude, addition_error(additions, magnitude))
 
 
-def _finite_magnitude(sent: Mapping[int, Words], own: Slice, holders: Holders | None) -> NDArray[np.float64]:
+def _finite_magnitude(sent: Mapping[int, Words], span: Slice, holders: Holders | None) -> NDArray[np.float64]:
     """Σ|x| of the words that are finite."""
-    magnitude = np.zeros(own.last - own.first)
+    magnitude = np.zeros(span.last - span.first)
     for rank, words in sent.items():
-        values = words[own.first : own.last]
+        values = words[span.first : span.last]
         counts = np.isfinite(values)
         if holders is not None:
-            counts &= holds(holders, own, rank).astype(np.bool_)
+            counts &= holds(holders, span, rank).astype(np.bool_)
         magnitude += np.abs(np.where(counts, values, np.float32(0)), dtype=np.float64)
     return magnitude
 
 
-def _compare(place: MessagePlace, sums: _FloatSums, own: Slice, result: Result) -> None:
-    """Compare a slice of one result."""
+def _compare(place: MessagePlace, sums: _FloatSums, span: Slice, result: Result) -> None:
     merged = result.merged
-    floats = merged.words[own.merged].view(np.float32)
-    words = np.arange(own.first, own.last)
+    floats = merged.words[span.merged].view(np.float32)
+    words = np.arange(span.first, span.last)
     if merged.is_float is not None:
-        chosen = np.flatnonzero(merged.is_float[own.merged])
+        chosen = np.flatnonzero(merged.is_float[span.merged])
         floats, words = floats[chosen], words[chosen]
         sums = _FloatSums(*(column[chosen] for column in sums))
     count = error_metrics.count_beyond(floats, sums.total, sums.allowed, sums.magnitude)
@@ -141,9 +138,9 @@ def check_integers(
     size = first.words.size
     for holders, group in by_holders(complete(place, results, first.merged_size, "wrong")):
         for span in slices(size, integers.lanes, integers.merged_words):
-            right = integers.united(span, holders).astype(integers.lane)  # modulo the lane's width
+            right = integers.unite(span, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
-                _compare_integers(place, integers, result, own=span, right=right, overflow=overflow)
+                _compare_integers(place, integers, result, span=span, right=right, overflow=overflow)
     for result in results:
         check_exponents(place, first, integers.exponents, result)
 
@@ -153,23 +150,23 @@ def _compare_integers(
     integers: _Integers,
     result: Result,
     *,
-    own: Slice,
+    span: Slice,
     right: Lanes,
     overflow: Overflow,
 ) -> None:
     """Compare a slice of one result; words that were added as floats are not integers."""
     merged = result.merged
-    lanes = merged.words[own.merged].view(integers.lane)
-    if merged.is_float is not None and merged.is_float[own.merged].any():
-        lanes = np.where(merged.is_float[own.merged], right, lanes)
+    lanes = merged.words[span.merged].view(integers.lane)
+    if merged.is_float is not None and merged.is_float[span.merged].any():
+        lanes = np.where(merged.is_float[span.merged], right, lanes)
     if not count_differing(lanes.view(np.int32), right.view(np.int32)):
         return
     is_wrong = lanes != right
     if overflow is not Overflow.WRAP and integers.are_added:
-        is_clipped = is_wrong & integers.may_be_clipped(own, merged.holders, lanes, overflow)
+        is_clipped = is_wrong & integers.may_be_clipped(span, merged.holders, lanes, overflow)
         is_wrong &= ~is_clipped
-        _add_to_tally(place, result, result.clipped, own=own, is_marked=is_clipped, lanes=(lanes, right))
-    _add_to_tally(place, result, result.wrong, own=own, is_marked=is_wrong, lanes=(lanes, right))
+        _add_to_tally(place, result, result.clipped, span=span, is_marked=is_clipped, lanes=(lanes, right))
+    _add_to_tally(place, result, result.wrong, span=span, is_marked=is_wrong, lanes=(lanes, right))
 
 
 def _add_to_tally(
@@ -177,18 +174,18 @@ def _add_to_tally(
     result: Result,
     tally: Tally,
     *,
-    own: Slice,
+    span: Slice,
     is_marked: NDArray[np.bool_],
     lanes: tuple[Lanes, Lanes],
 ) -> None:
     count = int(np.count_nonzero(is_marked))
     if count:
         first = int(np.argmax(is_marked))
-        word, lane = divmod(first, own.lanes // own.merged_words)
+        word, lane = divmod(first, span.lanes // span.merged_words)
         wrong_word = result.wrong_word(
-            place, own.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
+            place, span.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
         )
-        tally.add(count, wrong_word if own.lanes == own.merged_words else replace(wrong_word, lane=lane))
+        tally.add(count, wrong_word if span.lanes == span.merged_words else replace(wrong_word, lane=lane))
 
 
 def check_exponents(
@@ -222,15 +219,15 @@ class _Integers:
         self.exponents = np.maximum.reduce(exponents) if exponents else None
         self._scales = None if self.exponents is None else _scales(first, self.exponents)
 
-    def united(self, own: Slice, holders: Holders | None) -> NDArray[np.int64]:
+    def unite(self, span: Slice, holders: Holders | None) -> NDArray[np.int64]:
         """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
-        total = self._total[: own.size]
+        total = self._total[: span.size]
         total.fill(0)
         for rank, message in self._sent.items():
             if self.are_added and holders is None:
-                self._add(message, own, total)
+                self._add(message, span, total)
                 continue
-            values = self._values(message, own, rank, holders)
+            values = self._values(message, span, rank, holders)
             if self.are_added:
                 total += values
             elif message.merge is Merge.OR:
@@ -241,27 +238,27 @@ class _Integers:
                 np.copyto(total, values)
         return total
 
-    def _add(self, message: Message, own: Slice, total: NDArray[np.int64]) -> None:
-        words = message.words[own.first : own.last]
+    def _add(self, message: Message, span: Slice, total: NDArray[np.int64]) -> None:
+        words = message.words[span.first : span.last]
         if message.scaling is not None:
             assert self._scales is not None
-            error_metrics.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
+            error_metrics.add_scaled(words, self._scales, span.first, message.scaling.block_elements, total)
         elif message.has_codes:
-            error_metrics.add_integers(_lifted(message, words), total)
+            error_metrics.add_integers(_lift(message, words), total)
         else:
             error_metrics.add_integers(words.view(self.lane), total)
 
-    def _values(self, message: Message, own: Slice, rank: int, holders: Holders | None) -> NDArray[np.int64]:
+    def _values(self, message: Message, span: Slice, rank: int, holders: Holders | None) -> NDArray[np.int64]:
         """One worker's integers of a slice; 0 where a result does not hold it."""
-        values = np.zeros(own.size, np.int64)
+        values = np.zeros(span.size, np.int64)
         if self.are_added:
-            self._add(message, own, values)
+            self._add(message, span, values)
         else:
-            values += message.words[own.first : own.last]
-        return values if holders is None else np.where(holds(holders, own, rank), values, 0)
+            values += message.words[span.first : span.last]
+        return values if holders is None else np.where(holds(holders, span, rank), values, 0)
 
     def may_be_clipped(
-        self, own: Slice, holders: Holders | None, found: Lanes, overflow: Overflow
+        self, span: Slice, holders: Holders | None, lanes: Lanes, overflow: Overflow
     ) -> NDArray[np.bool_]:
         """Which lanes can be results of adders that saturate or stick, where a partial sum leaves the lane.
 
@@ -270,7 +267,7 @@ class _Integers:
         up to MAX. The lower limit is the mirror image, but adders stick at −MAX already; where both may
         be left, any result is possible.
         """
-        parts = [self._values(message, own, rank, holders) for rank, message in self._sent.items()]
+        parts = [self._values(message, span, rank, holders) for rank, message in self._sent.items()]
         positive = sum(np.maximum(part, 0) for part in parts)
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative
@@ -281,11 +278,11 @@ class _Integers:
         most = largest if sticks else np.minimum(total, largest)
         low = np.where(above, np.minimum(total, largest + negative), least)
         high = np.where(above, most, np.maximum(total, smallest + sticks + positive))
-        is_between = (low <= found) & (found <= high)
+        is_between = (low <= lanes) & (lanes <= high)
         return np.asarray((above & below) | ((above | below) & is_between))
 
 
-def _lifted(message: Message, words: Words) -> NDArray[np.int32]:
+def _lift(message: Message, words: Words) -> NDArray[np.int32]:
     """The table's value of each packed code."""
     assert message.table is not None, "table_add without a table"
     codes = words[:, np.newaxis] >> _CODE_SHIFTS & np.uint32(15)
@@ -322,20 +319,20 @@ def _wrong_claim(merged: Merged, has_words: NDArray[np.bool_]) -> str:
         return "parts of it claim different contributors"
     right = has_words
     if merged.holders is not None:
-        held = int(np.bitwise_or.reduce(merged.holders.bitmaps, initial=np.uint32(0)))
-        right = np.array([bool(held >> rank & 1) for rank in range(has_words.size)])
+        claimed = int(np.bitwise_or.reduce(merged.holders.bitmaps, initial=np.uint32(0)))
+        right = np.array([bool(claimed >> rank & 1) for rank in range(has_words.size)])
         if (right & ~has_words).any():
-            return f"it claims words of {_listed(right & ~has_words)}, who sent none"
+            return f"it claims words of {_list_workers(right & ~has_words)}, who sent none"
     if merged.workers != right.sum():
         return f"it claims {merged.workers} contributors, {right.sum()} sent words"
     if merged.present is None:
         return "" if right.all() or right.size > MEMBERS_MAX else "it does not say who contributed"
     if np.array_equal(merged.present, right):
         return ""
-    return f"it claims words of {_listed(merged.present)}; they were sent by {_listed(right)}"
+    return f"it claims words of {_list_workers(merged.present)}; they were sent by {_list_workers(right)}"
 
 
-def _listed(workers: NDArray[np.bool_]) -> str:
+def _list_workers(workers: NDArray[np.bool_]) -> str:
     return "workers " + (", ".join(map(str, np.flatnonzero(workers))) or "none")
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import PART_ELEMENTS, Drift, Sums, count_inexact, sums_of_parts
 from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.fold import check_lock_step
-from netfold.homomorphic.message import Gradient, Holders
+from netfold.homomorphic.merge import Holders
+from netfold.homomorphic.message import Gradient
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
@@ -269,7 +270,7 @@ def examine(
     judge = codec.judged_by(decoded[0].is_update)
     comparison = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
     errors, loss = comparison.errors, comparison.loss
-    held = _held(operations, len(gradients))
+    held = _hold(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,
         is_integer=tallies.is_integer,
@@ -320,7 +321,7 @@ def _of_elements(holders: Holders | None, values: int) -> Holders | None:
     return None if holders is None else replace(holders, unit_words=values * holders.unit_words)
 
 
-def _held(operations: Sequence[RecordedOperation], workers: int) -> Held:
+def _hold(operations: Sequence[RecordedOperation], workers: int) -> Held:
     """Count workers per result; only linear codecs, whose round is one message, get partial results.
 
     Absent workers count: a result without them lacks nothing.

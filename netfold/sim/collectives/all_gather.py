@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unchanged_by
-from netfold.homomorphic.message import Merge, Merged, Message, Words
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import (
+    HostHop,
+    Merge,
+    Merged,
+    Words,
+    combine,
+    gather,
+    merge_all,
+    unchanged_by,
+)
+from netfold.homomorphic.message import Message
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
-from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
+from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.gathering import Gathering
+from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
 from netfold.sim.collectives.host_messages import HostRun, MessageExchange, merge_ps, scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE
@@ -56,17 +65,17 @@ class AllGatherRun(HostRun):
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Send, forward and receive; then merge."""
         message, finished = operation.message, operation.finished
-        finished.deduplicated(worker, message.words)
+        finished.deduplicate(worker, message.words)
         following = [(worker + offset) % self.workers for offset in range(self.workers)]
         parts = yield from self._gathering.carry(worker, operation, following)
         if message.merge is not Merge.GATHER:
             return (yield from self._merge(worker, operation, parts))
         if not self.servers:
-            return finished.made("gathered", {}, lambda: gathered(parts))
+            return finished.made("gathered", {}, lambda: gather(parts))
         server = self.servers[worker]
         answer = server.merge(parts, operation.request)
         yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))
-        return Merged(finished.deduplicated("answer", answer), self.workers)
+        return Merged(finished.deduplicate("answer", answer), self.workers)
 
     def _spread(self, chunks: int) -> Transfers:
         """One message round the ring: each chunk goes on when it has arrived."""
@@ -89,17 +98,19 @@ class AllGatherRun(HostRun):
         present = np.array([part.size > 0 or message.merge is Merge.HOST for part in parts])
         if not present.any():
             return Merged(unchanged_by(message.merge, message.merged_size), 0, present=present)
-        held = [part for part, is_there in zip(parts, present, strict=True) if is_there]
-        key = mix_plain(context.seed, purposes.GATHERED_MERGE, context.job, operation.number)
+        present_parts = [part for part, is_there in zip(parts, present, strict=True) if is_there]
+        key = mix_plain(context.seed, rng_streams.GATHERED_MERGE, context.job, operation.number)
         if message.merge is Merge.HOST:
             finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
-        words, time_ps = finished.made("merged", {}, lambda: _chain(context.device, message, held, key))
+        words, time_ps = finished.made(
+            "merged", {}, lambda: _chain(context.device, message, present_parts, key)
+        )
         yield context.hosts.work(worker, time_ps)
-        return Merged(words, len(held), present=None if present.all() else present)
+        return Merged(words, len(present_parts), present=None if present.all() else present)
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message and the worker that merged it."""
-        return f"message {part} of {place.in_words}, as worker {worker} gathered it"
+        return f"message {part} of {operation_id.in_words}, as worker {worker} gathered it"
 
 
 def _chain(device: Device, message: Message, held: list[Words], key: int) -> tuple[Words, int]:

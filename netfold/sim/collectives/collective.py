@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import networkx as nx
 
-from netfold.homomorphic.codec import Carrier, Codec, Server, refusal_of
-from netfold.homomorphic.merge import HostHop
-from netfold.homomorphic.message import Merge, Merged, Message, Tensor
+from netfold.homomorphic.codec import Codec, Server, refusal_of
+from netfold.homomorphic.merge import HostHop, Merge, Merged
+from netfold.homomorphic.message import Message, Tensor
 from netfold.kinds import family, registered
 from netfold.sim.collectives.costs import Estimate
 from netfold.sim.engine.interface import Overflow
@@ -35,7 +35,7 @@ Wait: TypeAlias = "Generator[simpy.Event, Any, tuple[Merged, ...]]"
 MergeOrders = dict[tuple[int, int], Sequence[Sequence[HostHop]]]
 
 
-class OperationPlace(NamedTuple):
+class OperationId(NamedTuple):
     """One network operation of a job, the same at all workers."""
 
     step: int
@@ -97,7 +97,7 @@ class Collective(Protocol):
     def pipelines(self, message: Message) -> bool:
         """Whether it agrees on a scaled message's exponents while it sends the words."""
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation_id: OperationId) -> Wait:
         """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
 
     def merge_orders(self, step: int, bucket: int) -> MergeOrders:
@@ -112,7 +112,7 @@ class Collective(Protocol):
     def leaks(self) -> list[str]:
         """Slots and entries of switches that still hold words at the end of a run."""
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Where a word of message `part` of an operation of the latest step was merged: slot or segment."""
 
     def share(self) -> float:
@@ -183,7 +183,8 @@ class JobContext:
     @property
     def nodes(self) -> tuple[int, ...]:
         """Node of each worker."""
-        return tuple(self.site.network.nodes.index(name) for name in self.hosts)
+        numbers = {name: node for node, name in enumerate(self.site.network.nodes)}
+        return tuple(map(numbers.__getitem__, self.hosts))
 
 
 class Resolved(NamedTuple):
@@ -234,11 +235,6 @@ class CollectiveSpec:
 def collectives() -> dict[str, CollectiveSpec]:
     """All collectives by kind."""
     return registered(CollectiveSpec)
-
-
-def fitted(codec: Codec, carrier: Carrier) -> Codec:
-    """The codec, adapted to the network."""
-    return codec.carried_by(carrier)
 
 
 def check_absence(location: Location, codec: Codec, carrier: str, carries_absence: bool) -> None:

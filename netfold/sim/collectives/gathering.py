@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Words
-from netfold.sim.collectives.between_hosts import HostPlan
-from netfold.sim.collectives.collective import OperationPlace, RunContext
+from netfold.homomorphic.merge import Words
+from netfold.sim.collectives.collective import OperationId, RunContext
+from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.host_messages import MessageExchange, operation_of
-from netfold.sim.collectives.transfers import Ints, Transfers, compiled
+from netfold.sim.collectives.transfers import Ints, Transfers, compile_transfers
 from netfold.sim.engine.interface import Joint, Schedule
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Gathering:
             joint=gathered.joint,
             lane_names=self._lane_names(schedule, np.asarray(ranks, np.int64)),
         )
-        location = OperationPlace(request.step, request.bucket, request.operation)
+        location = OperationId(request.step, request.bucket, request.operation)
         name = f"{request.label} of {location.in_words}, as worker {worker} sent it"
         number = context.fabric.open_schedule(operation, name)
         gathered.numbers[worker] = number
@@ -152,7 +152,7 @@ class Gathering:
         if chunks not in self._schedules:
             while len(self._schedules) >= _KEPT_MAX:
                 del self._schedules[next(iter(self._schedules))]
-            self._schedules[chunks] = compiled(self._spread(chunks)).schedule
+            self._schedules[chunks] = compile_transfers(self._spread(chunks)).schedule
         return self._schedules[chunks]
 
     def _lane_names(self, schedule: Schedule, ranks: Ints) -> Ints:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from netfold.sim.collectives.between_hosts import HostCollective
+from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
 from netfold.sim.engine.interface import NONE
@@ -62,10 +62,10 @@ def _steps(workers: int) -> Iterator[Step]:
     for step in exchanges:
         lows.append(lows[-1] + (places >> step & 1) * (size >> (step + 1)))
     for step, merges in [*((step, True) for step in exchanges), *((step, False) for step in exchanges[::-1])]:
-        others = places ^ 1 << step
-        first, cells = lows[step + 1][others] if merges else lows[step + 1], size >> (step + 1)
-        yield Step(core, core[others], first, cells, merges, waits=arrived, follows=arrived[others])
-        arrived = (count + places)[others]
+        partners = places ^ 1 << step
+        first, cells = lows[step + 1][partners] if merges else lows[step + 1], size >> (step + 1)
+        yield Step(core, core[partners], first, cells, merges, waits=arrived, follows=arrived[partners])
+        arrived = (count + places)[partners]
         count += size
     yield Step(core[:extra], core[:extra] - 1, 0, size, waits=arrived[:extra])
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 from pydantic import Field, create_model, field_validator, model_validator
 
 from netfold.errors import shown
-from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import Chunk, ChunkedCollective, HostPlan, resolve_as
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSection,
@@ -36,6 +35,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     estimate_switched,
     resolve_switched,
 )
+from netfold.sim.collectives.host_collective import Chunk, ChunkedCollective, HostPlan, resolve_as
 from netfold.sim.keys import ByKind, Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
-from netfold.sim.collectives.collective import JobContext, OperationPlace, RunContext, collectives
+from netfold.sim.collectives.collective import JobContext, OperationId, RunContext, collectives
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.transfers import (
     Cut,
@@ -20,7 +20,7 @@ from netfold.sim.collectives.transfers import (
     Outline,
     ScheduleBuilder,
     Shares,
-    combined,
+    combine_outlines,
     half_of,
     together,
 )
@@ -119,12 +119,12 @@ def collective_of(part: Any) -> HostCollective:
 def levels_inside(groups: RankGroups, inner: Callable[[int], Outline], *, merges: bool) -> list[Level]:
     """All groups at the same time: what merges, or what distributes what is merged."""
     halves = {size: half_of(inner(size).levels, merges=merges) for size in {len(group) for group in groups}}
-    return combined([(halves[len(group)], np.array(group), 1.0) for group in groups])
+    return combine_outlines([(halves[len(group)], np.array(group), 1.0) for group in groups])
 
 
 def levels_across(owners: Sequence[tuple[float, Sequence[int]]], outer: Outline) -> list[Level]:
     """Each stretch of words has an all-reduce of its own among its owners, with its share of the words."""
-    return combined([(outer.levels, np.array(members), share) for share, members in owners])
+    return combine_outlines([(outer.levels, np.array(members), share) for share, members in owners])
 
 
 def outline_of_hierarchy(groups: Groups, parts: Parts, words: int, block_words: int) -> Outline:
@@ -139,12 +139,14 @@ def outline_of_hierarchy(groups: Groups, parts: Parts, words: int, block_words: 
     owners, outside = owners_of(groups, inner.cut), outer.outline(len(groups))
     across = levels_across(owners, outside)
     levels = (*before, *across, *after)
-    block = composed(groups, inner.cut, outer.cut(len(groups))).schedule
+    edges, inners = inners_of(groups, inner.cut)
+    segments, outer_schedule = len(edges) - 1, outer.cut(len(groups)).schedule
+    inside = sum(inners[len(group)].schedule.transfers for group in groups)
     blocks = max(1, -(-words // block_words))
     return Outline(
         workers=sum(map(len, groups)),
-        transfers=block.transfers * blocks,
-        cells=block.chunks * blocks,
+        transfers=(inside + segments * outer_schedule.transfers) * blocks,
+        cells=segments * outer_schedule.chunks * blocks,
         levels=levels,
         is_pipelined=words > block_words,
         windows=together(
@@ -204,7 +206,7 @@ def inners_of(groups: RankGroups, inner: Callable[[int], Cut]) -> tuple[list[Fra
     return edges, {size: _on_edges(cut, edges) for size, cut in cuts.items()}
 
 
-def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
+def compose(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
     """The schedule of a hierarchy; `inner` gives that of a group of some size, `outer` is that across."""
     edges, inners = inners_of(groups, inner)
     across = outer.schedule.chunks
@@ -213,7 +215,7 @@ def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks
     members = [np.array(group, np.int64) for group in groups]
     numbers = [_add(block, part, who, across, merges=True) for part, who in zip(parts, members, strict=True)]
     owners = np.array([who[part.owners] for part, who in zip(parts, members, strict=True)])
-    merged = np.array([_numbered(number, part.merged) for number, part in zip(numbers, parts, strict=True)])
+    merged = np.array([_renumber(number, part.merged) for number, part in zip(numbers, parts, strict=True)])
     finals = _across(block, outer.schedule, owners, merged)
     for group, (part, who) in enumerate(zip(parts, members, strict=True)):
         _distribute(block, part, who, across=across, finals=finals[group])
@@ -227,7 +229,7 @@ def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
     bounds = np.array([edge_numbers[edge] for edge in cut.cuts], np.int64)
     schedule = cut.schedule
     merging = np.flatnonzero(schedule.merges)
-    number, cell = _expanded(schedule, merging)
+    number, cell = _expand(schedule, merging)
     sent = np.zeros((schedule.workers, schedule.chunks), np.bool_)
     sent[schedule.source[number], cell] = True
     owners = np.argmin(sent, axis=0)
@@ -238,16 +240,16 @@ def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
     return _Inner(schedule, bounds, np.repeat(owners, times), np.repeat(merged, times))
 
 
-def _expanded(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
+def _expand(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
     """Transfers, and each of the chunks that they carry."""
     counts = schedule.count[numbers]
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(numbers, counts), np.repeat(schedule.first[numbers], counts) + within
 
 
-def _numbered(numbers: Ints, own: Ints) -> Ints:
+def _renumber(numbers: Ints, new_numbers: Ints) -> Ints:
     """Transfers of a part by their numbers in the whole; NONE stays."""
-    transfers: Ints = np.where(own == NONE, NONE, np.append(numbers, NONE)[own])
+    transfers: Ints = np.where(new_numbers == NONE, NONE, np.append(numbers, NONE)[new_numbers])
     return transfers
 
 
@@ -262,11 +264,11 @@ def _add(block: ScheduleBuilder, part: _Inner, who: Ints, across: int, *, merges
         (who[schedule.source[chosen]], who[schedule.target[chosen]]),
         (part.bounds[first] * across, (part.bounds[last] - part.bounds[first]) * across),
         merges=merges,
-        follows=_numbered(numbers, schedule.follows[chosen].astype(np.int64)),
+        follows=_renumber(numbers, schedule.follows[chosen].astype(np.int64)),
     )
     waiting = np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))
-    both = (schedule.merges[waiting] == merges) & (schedule.merges[schedule.waits_for] == merges)
-    block.wait(numbers[waiting[both]], numbers[schedule.waits_for[both]])
+    chained = (schedule.merges[waiting] == merges) & (schedule.merges[schedule.waits_for] == merges)
+    block.wait(numbers[waiting[chained]], numbers[schedule.waits_for[chained]])
     return numbers
 
 
@@ -300,9 +302,9 @@ def _across(block: ScheduleBuilder, outer: Schedule, owners: Ints, merged: Ints)
 
 def _finals(schedule: Schedule, worker: int) -> Ints:
     """The transfers after all of which a worker's cells are final."""
-    mine = np.flatnonzero(schedule.target == worker)
-    final = mine[~schedule.merges[mine]]
-    merging = mine[schedule.merges[mine]]
+    arriving = np.flatnonzero(schedule.target == worker)
+    final = arriving[~schedule.merges[arriving]]
+    merging = arriving[schedule.merges[arriving]]
     return np.concatenate([merging[-1:], final])  # merges follow one another
 
 
@@ -361,10 +363,12 @@ class HierarchicalRun(ScheduledRun):
         blocks = 1 if by_codec else max(1, -(-words // plan.block_words))
         if blocks not in self._cuts:
             inner, outer = plan.parts
-            self._cuts[blocks] = composed(plan.groups, inner.cut, outer.cut(len(plan.groups)), blocks)
+            self._cuts[blocks] = compose(plan.groups, inner.cut, outer.cut(len(plan.groups)), blocks)
         return self._cuts[blocks]
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, operation and worker of a word, and the worker's group."""
         group = f"group {self._group_of[worker]} of {len(self._hierarchy.groups)}"
-        return f"message {part} of {place.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+        return (
+            f"message {part} of {operation_id.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+        )

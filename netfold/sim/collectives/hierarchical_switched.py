@@ -15,20 +15,18 @@ import numpy as np
 
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.merge import merged_message
-from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.homomorphic.merge import Merge, Merged, Words
+from netfold.homomorphic.message import Message, merged_message
 from netfold.kernels.bits import same_bits
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
     JobContext,
     MergeOrders,
-    OperationPlace,
+    OperationId,
     Resolved,
     RunContext,
     Wait,
-    fitted,
 )
 from netfold.sim.collectives.costs import (
     Estimate,
@@ -48,6 +46,7 @@ from netfold.sim.collectives.hierarchical_schedule import (
     levels_across,
     levels_inside,
 )
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.transfers import (
     Cut,
@@ -59,7 +58,7 @@ from netfold.sim.collectives.transfers import (
     Step,
     Transfers,
     at_once_of,
-    compiled,
+    compile_transfers,
     outline_of,
     together,
 )
@@ -132,8 +131,8 @@ def half(cut: Cut, *, merges: bool) -> Cut:
     )
     waiting = numbers[np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))]
     awaited = numbers[schedule.waits_for]
-    both = (waiting != NONE) & (awaited != NONE)
-    builder.wait(waiting[both], awaited[both])
+    has_both = (waiting != NONE) & (awaited != NONE)
+    builder.wait(waiting[has_both], awaited[has_both])
     return Cut(builder.schedule(), cut.cuts)
 
 
@@ -142,7 +141,7 @@ def sharing(workers: int) -> Cut:
 
     Only its second half runs: a switch has done the first.
     """
-    return compiled(_sharing(workers))
+    return compile_transfers(_sharing(workers))
 
 
 def _sharing(workers: int) -> Transfers:
@@ -178,9 +177,6 @@ class SwitchedPlan(HostPlan):
     """What switches do in each group; None: nothing."""
     across: tuple[CollectivePlan | None, ...]
     """What switches do in each lane."""
-
-
-# What a hierarchy with switches consists of: who does what, without times.
 
 
 @dataclass(frozen=True)
@@ -312,14 +308,14 @@ def estimate_switched(
     A link that is the busiest of several groups or lanes is busy for all of them.
     """
     phases = [estimate_of(outline, network, nodes, words, seed) for outline in shape.phases(words)]
-    many: list[list[Estimate]] = []
+    estimates: list[list[Estimate]] = []
     if not shape.inner_spec.is_between_hosts:
         inner_best = partial(_part_best, shape.inner_spec, shape.section.inner, network, seed=seed)
         groups = [[nodes[worker] for worker in group] for group in shape.groups if len(group) > 1]
-        many.append([inner_best(nodes=group, words=words) for group in groups])
+        estimates.append([inner_best(nodes=group, words=words) for group in groups])
     if not shape.outer_spec.is_between_hosts and len(shape.groups) > 1:
         outer_best = partial(_part_best, shape.outer_spec, shape.section.outer, network, seed=seed)
-        many.append(
+        estimates.append(
             [
                 outer_best(
                     nodes=[nodes[worker] for worker in lane.members], words=math.ceil(lane.share * words)
@@ -327,7 +323,7 @@ def estimate_switched(
                 for lane in shape.lanes
             ]
         )
-    phases += [_together(bests) for bests in many if bests]
+    phases += [_together(bests) for bests in estimates if bests]
     if not phases:
         return Estimate(0.0, "", 0.0, 0.0)
     slowest = max(phases, key=lambda phase: phase.busy_s)
@@ -454,7 +450,7 @@ def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
         memory_bps=memory_bps(job.device),
     )
     plan = _with_switches(between_hosts.plan, plans, shape, job.elements)
-    return Resolved(plan, fitted(job.codec, carrier), warnings=between_hosts.warnings)
+    return Resolved(plan, job.codec.carried_by(carrier), warnings=between_hosts.warnings)
 
 
 def _with_switches(
@@ -588,9 +584,9 @@ class SwitchedStage(ScheduledRun):
             self._cuts[blocks] = in_blocks(self._cut.schedule, self._cut.cuts, blocks)
         return self._cuts[blocks]
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message and operation of a word."""
-        return f"message {part} of {place.in_words}"
+        return f"message {part} of {operation_id.in_words}"
 
 
 # A hierarchy with switches: three phases over groups of workers, one after the other for each operation.
@@ -625,7 +621,7 @@ class Switched:
             rank: [at for at, lane in enumerate(plan.lanes) if rank in lane.members]
             for rank in self._group_of
         }
-        self._open: dict[OperationPlace, _Operation] = {}
+        self._open: dict[OperationId, _Operation] = {}
         self._switches: list[Collective] = []
         start, numbers = partial(self._start, parts), count(1)
         self._first: list[Collective] = []
@@ -678,20 +674,20 @@ class Switched:
         """Return none: switches cannot run a codec's function."""
         return {}
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation_id: OperationId) -> Wait:
         """Carry one worker's messages through the three phases."""
         group, at = self._group_of[worker], self._place_of[worker]
-        operation = self._open.setdefault(place, _Operation())
+        operation = self._open.setdefault(operation_id, _Operation())
         if len(self._plan.groups[group]) == 1:
             sums = tuple(merged_message([message]) for message in messages)
         else:
-            sums = yield from self._first[group].exchange(at, messages, place)
+            sums = yield from self._first[group].exchange(at, messages, operation_id)
         if group not in operation.totals:
             operation.totals[group] = [np.empty_like(group_sum.words) for group_sum in sums]
         environment = self._context.environment
         yield environment.all_of(
             [
-                environment.process(self._carry_across(lane, group, messages, sums, place))
+                environment.process(self._carry_across(lane, group, messages, sums, operation_id))
                 for lane in self._lanes_of[worker]
             ]
         )
@@ -700,8 +696,8 @@ class Switched:
             finals = tuple(
                 replace(message, words=all_) for message, all_ in zip(messages, totals, strict=True)
             )
-            yield from self._last[group].exchange(at, finals, place)
-        return self._finished(group, place)
+            yield from self._last[group].exchange(at, finals, operation_id)
+        return self._finish(group, operation_id)
 
     def _carry_across(
         self,
@@ -709,7 +705,7 @@ class Switched:
         group: int,
         messages: Sequence[Message],
         sums: Sequence[Merged],
-        place: OperationPlace,
+        operation_id: OperationId,
     ) -> Generator[simpy.Event, Any, None]:
         """One owner's side of the all-reduce of its words across groups."""
         chunk_words = self._plan.block_words
@@ -725,17 +721,17 @@ class Switched:
         if len(self._plan.groups) == 1:
             merged = [merged_message([lane_message]) for lane_message in lane_messages]
         else:
-            merged = yield from self._across[lane].exchange(group, lane_messages, place)
-        for total, lane_sum, part in zip(self._open[place].totals[group], merged, parts, strict=True):
+            merged = yield from self._across[lane].exchange(group, lane_messages, operation_id)
+        for total, lane_sum, part in zip(self._open[operation_id].totals[group], merged, parts, strict=True):
             first = 0
             for at in part:
                 size = at.stop - at.start
                 total[at] = lane_sum.words[first : first + size]
                 first += size
 
-    def _finished(self, group: int, place: OperationPlace) -> tuple[Merged, ...]:
+    def _finish(self, group: int, operation_id: OperationId) -> tuple[Merged, ...]:
         """The totals of a group; groups with equal ones share memory."""
-        operation, workers = self._open[place], len(self._group_of)
+        operation, workers = self._open[operation_id], len(self._group_of)
         totals = operation.totals[group]
         if group not in operation.finished:
             if operation.finished:
@@ -747,7 +743,7 @@ class Switched:
             operation.finished.append(group)
         operation.served += 1
         if operation.served == workers:
-            del self._open[place]
+            del self._open[operation_id]
         return tuple(Merged(words, workers) for words in totals)
 
     def switch_counters(self) -> list[dict[str, int]]:
@@ -758,10 +754,12 @@ class Switched:
         """Slots and entries of switches that still hold words at the end of a run."""
         return [leak for collective in self._switches for leak in collective.leaks()]
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, operation and worker of a word, and the worker's group."""
         group = f"group {self._group_of[worker]} of {len(self._plan.groups)}"
-        return f"message {part} of {place.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+        return (
+            f"message {part} of {operation_id.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+        )
 
     def share(self) -> float:
         """Progress of what switches do, or of the messages between hosts, if that is under way."""

@@ -13,22 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.merge import HostHop, combine, join_host, merged_message, split_host, unchanged_by
-from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import (
+    MERGEABLE,
+    HostHop,
+    Merge,
+    Merged,
+    Words,
+    Work,
+    combine,
+    join_host,
+    split_host,
+    unchanged_by,
+)
+from netfold.homomorphic.message import Message, merged_message
+from netfold.kernels import rng_streams
 from netfold.kernels.bits import same_bits
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
     JobContext,
     MergeOrders,
-    OperationPlace,
+    OperationId,
     Resolved,
     RunContext,
     Wait,
 )
 from netfold.sim.collectives.costs import Estimate
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.interface import Flow, Operation, Overflow, Schedule
 from netfold.sim.workload.hardware import Device, charge_ps
@@ -41,19 +52,18 @@ if TYPE_CHECKING:
 # Connections between hosts: chunks in order, as many at once as a window holds.
 
 
-class Parcel(NamedTuple):
+class Chunk(NamedTuple):
     """A chunk of a message; all but the words is in the header of its first packet."""
 
     owner: int  # worker or part of a message that the words belong to
     number: int
-    """Number of the chunk."""
     total: int  # chunks of the message
     words: Words  # none: the packet is a header
     present: NDArray[np.bool_] | None = None  # (workers,) of a merged chunk: who contributed
 
 
 class _Waiting(NamedTuple):
-    parcel: Parcel
+    chunk: Chunk
     inbox: simpy.Store
     key: int
 
@@ -66,7 +76,7 @@ class _Connection:
     outstanding: int = 0  # packets
 
 
-class Channels:
+class Connections:
     """Reliable connections between the hosts of one job, `nodes` of them.
 
     A connection sends its chunks in order. It begins one if the packets outstanding leave room for it in the
@@ -77,16 +87,16 @@ class Channels:
         self._plan, self._context, self._nodes = plan, context, nodes
         self._connections: dict[tuple[int, int], _Connection] = {}
 
-    def send(self, source: int, target: int, parcel: Parcel, inbox: simpy.Store, key: int) -> None:
+    def send(self, source: int, target: int, chunk: Chunk, inbox: simpy.Store, key: int) -> None:
         """Send a chunk as soon as the connection has room; it is put into `inbox` when it has arrived.
 
         `key` identifies the chunk for keyed draws.
         """
         if self._nodes[source] == self._nodes[target]:
-            inbox.put(parcel)
+            inbox.put(chunk)
             return
         connection = self._connections.setdefault((source, target), _Connection())
-        connection.waiting.append(_Waiting(parcel, inbox, key))
+        connection.waiting.append(_Waiting(chunk, inbox, key))
         self._pump(source, target)
 
     def open(self, source: int, target: int, words: Words, key: int) -> tuple[simpy.Event, Words]:
@@ -115,22 +125,22 @@ class Channels:
     def _pump(self, source: int, target: int) -> None:
         connection = self._connections[source, target]
         while connection.waiting:
-            parcel, inbox, key = connection.waiting[0]
-            packets = self._packets(parcel.words)
+            chunk, inbox, key = connection.waiting[0]
+            packets = self._packets(chunk.words)
             if connection.outstanding and connection.outstanding + packets > self._plan.sender.window:
                 return
             connection.waiting.popleft()
             connection.outstanding += packets
-            delivered, received = self.open(source, target, parcel.words, key)
-            arrived = parcel._replace(words=received)
+            delivered, received = self.open(source, target, chunk.words, key)
+            arrived = chunk._replace(words=received)
             assert delivered.callbacks is not None
             delivered.callbacks.append(partial(self._deliver, (source, target), packets, arrived, inbox))
 
     def _deliver(
-        self, pair: tuple[int, int], packets: int, parcel: Parcel, inbox: simpy.Store, _: simpy.Event
+        self, pair: tuple[int, int], packets: int, chunk: Chunk, inbox: simpy.Store, _: simpy.Event
     ) -> None:
         self._connections[pair].outstanding -= packets
-        inbox.put(parcel)
+        inbox.put(chunk)
         self._pump(*pair)
 
 
@@ -160,33 +170,31 @@ class Finished:
         """Whether all workers have their result."""
         return self.served == self.workers
 
-    def deduplicated(self, index: Hashable, words: Words) -> Words:
+    def deduplicate(self, index: Hashable, words: Words) -> Words:
         """A worker's finished words, or the equal ones of another worker."""
         first = self._first.setdefault(index, words)
         return first if same_bits(first, words) else words
 
     def stored(self, index: Hashable, chunk: Merged) -> Merged:
         """A worker's finished chunk, with the words of another worker's if they are equal."""
-        return replace(chunk, words=self.deduplicated(index, chunk.words))
+        return replace(chunk, words=self.deduplicate(index, chunk.words))
 
-    def assembled(
-        self, index: Hashable, parcel: Parcel, arrived: dict[int, dict[Any, Words]]
-    ) -> Words | None:
+    def assemble(self, index: Hashable, chunk: Chunk, arrived: dict[int, dict[Any, Words]]) -> Words | None:
         """A message with one more of its chunks, once all have arrived.
 
         `arrived` holds the chunks of incomplete messages by owner. The message is what is stored at `index`
         if all its chunks are those stored.
         """
-        chunks = arrived.setdefault(parcel.owner, {})
-        chunk_key = parcel.owner, parcel.number
-        chunks[chunk_key] = self.deduplicated(chunk_key, parcel.words)
-        if len(chunks) < parcel.total:
+        chunks = arrived.setdefault(chunk.owner, {})
+        chunk_key = chunk.owner, chunk.number
+        chunks[chunk_key] = self.deduplicate(chunk_key, chunk.words)
+        if len(chunks) < chunk.total:
             return None
-        del arrived[parcel.owner]
-        if index in self._first and all(words is self._first[chunk] for chunk, words in chunks.items()):
+        del arrived[chunk.owner]
+        if index in self._first and all(words is self._first[key] for key, words in chunks.items()):
             return self._first[index]
-        in_order = [chunks[parcel.owner, number] for number in range(parcel.total)]
-        return in_order[0] if parcel.total == 1 else np.concatenate(in_order)
+        in_order = [chunks[chunk.owner, number] for number in range(chunk.total)]
+        return in_order[0] if chunk.total == 1 else np.concatenate(in_order)
 
     def made(self, name: str, chunks: Mapping[Any, Words], make: Callable[[], T]) -> T:
         """What a worker makes of its chunks; made once for all workers with the same chunks."""
@@ -266,7 +274,7 @@ class HostRun(ABC):
         self.servers: list[Server] = []
         self._context = context
         self._begun = 0  # messages
-        self._open: dict[tuple[OperationPlace, int], _Open] = {}
+        self._open: dict[tuple[OperationId, int], _Open] = {}
         self._orders: dict[tuple[int, int], MergeOrders] = {}  # keys: step and bucket
 
     @abstractmethod
@@ -277,14 +285,14 @@ class HostRun(ABC):
         """
 
     @abstractmethod
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Where a word of a worker's message was merged."""
 
     def begin(self, operation: MessageExchange) -> None:
         """Prepare for a message whose first worker has begun; does nothing by default."""
         return
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation: OperationId) -> Wait:
         """Carry one worker's messages, one after the other."""
         merged: tuple[Merged, ...] = ()
         for part, message in enumerate(messages):
@@ -292,7 +300,7 @@ class HostRun(ABC):
         return merged
 
     def _exchange(
-        self, worker: int, message: Message, operation: OperationPlace, part: int
+        self, worker: int, message: Message, operation: OperationId, part: int
     ) -> Generator[simpy.Event, Any, Merged]:
         is_alone = self.workers == 1 and not self.needs_network_alone and message.merge is not Merge.GATHER
         if is_alone or (message.merge in MERGEABLE and message.size == 0):
@@ -344,12 +352,12 @@ class HostRun(ABC):
 
 
 class ChannelRun(HostRun):
-    """Messages between hosts in chunks, over connections that send them in order (`Channels`)."""
+    """Messages between hosts in chunks, over connections that send them in order (`Connections`)."""
 
     def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
         """Run on the nodes of the context, and on those of servers."""
         super().__init__(context)
-        self.channels = Channels(plan, context, (*context.nodes, *servers))
+        self.connections = Connections(plan, context, (*context.nodes, *servers))
 
     @property
     @abstractmethod
@@ -358,8 +366,10 @@ class ChannelRun(HostRun):
 
     def share(self) -> float:
         """Share of the chunks of the messages in flight that have arrived."""
-        wanted = sum(message.finished.expected or self.chunks_count for message in self._open.values())
-        return sum(message.finished.received for message in self._open.values()) / wanted if wanted else 0.0
+        expected = sum(message.finished.expected or self.chunks_count for message in self._open.values())
+        return (
+            sum(message.finished.received for message in self._open.values()) / expected if expected else 0.0
+        )
 
 
 def merge_ps(device: Device, message: Message, accumulated: Words, arriving: Words) -> int:
@@ -439,11 +449,11 @@ class ScheduledRun(HostRun):
         """
         return self._plan.collective.cut(self.workers, words, by_codec)
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, operation and worker of a word; all workers merge it."""
         collective = self._plan.collective
         where = f"worker {worker}{collective.where(worker, self.workers)}"
-        return f"message {part} of {place.in_words} {collective.path_in_words}, as {where} got it"
+        return f"message {part} of {operation_id.in_words} {collective.path_in_words}, as {where} got it"
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Let a worker begin, and return the merged message when it has all of it."""
@@ -459,7 +469,7 @@ class ScheduledRun(HostRun):
         else:
             words = np.ascontiguousarray(message.words)
             yield fabric.begin(under_way.number, worker, words, None, message.is_absent)
-        return self._received(worker, under_way)
+        return self._finish_message(worker, under_way)
 
     def _prepare(self, exchange: MessageExchange) -> _UnderWay:
         """Let the engine prepare for a message."""
@@ -486,7 +496,7 @@ class ScheduledRun(HostRun):
             asks=self._delayed,
         )
         request = exchange.request
-        location = OperationPlace(request.step, request.bucket, request.operation)
+        location = OperationId(request.step, request.bucket, request.operation)
         number = context.fabric.open_schedule(
             operation, f"{request.label} of {location.in_words}", partial(self._answer, exchange.number)
         )
@@ -543,9 +553,9 @@ class ScheduledRun(HostRun):
     def _merge_key(self, exchange: MessageExchange, worker: int, step: int) -> int:
         """The key of a merge's random draws, as the engine has it."""
         context = self._context
-        return mix_plain(context.seed, purposes.RING_MERGE, context.job, exchange.number, worker, step)
+        return mix_plain(context.seed, rng_streams.RING_MERGE, context.job, exchange.number, worker, step)
 
-    def _received(self, worker: int, under_way: _UnderWay) -> Merged:
+    def _finish_message(self, worker: int, under_way: _UnderWay) -> Merged:
         """The merged message; all workers share its words."""
         exchange, message, engine = under_way.exchange, under_way.message, self._context.fabric.engine
         if message.host_merge is not None:
@@ -558,8 +568,8 @@ class ScheduledRun(HostRun):
             present = under_way.present
             workers = int(present.sum())
             is_mixed = bool((engine.contributors(under_way.number, worker) != workers).any())
-            named = None if workers == self.workers and not is_mixed else present
-            merged = Merged(under_way.result, workers, present=named, is_mixed=is_mixed)
+            contributors = None if workers == self.workers and not is_mixed else present
+            merged = Merged(under_way.result, workers, present=contributors, is_mixed=is_mixed)
         if exchange.finished.served == self.workers - 1:  # the last worker
             del self._under_way[exchange.number]
             self._context.fabric.close_schedule(under_way.number)

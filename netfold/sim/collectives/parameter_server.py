@@ -12,19 +12,19 @@ from pydantic import BeforeValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.merge import HostHop, combine, gathered, join_host, split_host
-from netfold.homomorphic.message import Merge, Merged, Message, Words
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, gather, join_host, split_host
+from netfold.homomorphic.message import Message
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import ChunkedCollective, HostCollective, HostPlan, resolve_as
-from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
+from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.costs import Estimate, estimate_of
 from netfold.sim.collectives.gathering import Gathering
+from netfold.sim.collectives.host_collective import ChunkedCollective, HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.host_messages import (
     ChannelRun,
+    Chunk,
     Finished,
     MessageExchange,
-    Parcel,
     chunks_of,
     merge_ps,
     scheduled,
@@ -37,9 +37,6 @@ from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     import simpy
-
-
-# The plan of a job with parameter servers.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,27 +74,27 @@ class ServerHost:
         sums: dict[int, Merged] = {}
         arrived = [0] * chunks
         while min(arrived) < self._job.workers:
-            parcel = yield from self._next(operation)
-            is_absent = parcel.number < 0
+            chunk = yield from self._next(operation)
+            is_absent = chunk.number < 0
             if not is_absent:
-                sums[parcel.number] = yield from self._added(operation, parcel, sums.get(parcel.number))
-            for index in range(chunks) if is_absent else [parcel.number]:
+                sums[chunk.number] = yield from self._add(operation, chunk, sums.get(chunk.number))
+            for index in range(chunks) if is_absent else [chunk.number]:
                 arrived[index] += 1
                 if arrived[index] == self._job.workers:
                     self._send_sum(operation, sums.pop(index, None), index, chunks)
         self._close(operation)
 
-    def _added(
-        self, operation: MessageExchange, parcel: Parcel, held: Merged | None
+    def _add(
+        self, operation: MessageExchange, chunk: Chunk, held: Merged | None
     ) -> Generator[simpy.Event, Any, Merged]:
         """A chunk merged into those that arrived before; the first one is only stored."""
         message, present = operation.message, np.zeros(self._job.workers, np.bool_)
-        present[parcel.owner] = True
-        arriving = Merged(parcel.words, 1, present=present)
+        present[chunk.owner] = True
+        arriving = Merged(chunk.words, 1, present=present)
         if held is None:
             return arriving
-        key = self._key(operation, parcel.number, held.workers)
-        yield from self._work(merge_ps(self._context.device, message, held.words, parcel.words))
+        key = self._key(operation, chunk.number, held.workers)
+        yield from self._work(merge_ps(self._context.device, message, held.words, chunk.words))
         is_own = held.workers > 1  # the first worker's words are that worker's
         return combine(message.merge, held, arriving, key, message.table, is_own, message.lane_bits)
 
@@ -105,11 +102,11 @@ class ServerHost:
         """Send a merged chunk to all workers; one without words if no worker contributed."""
         if held is None:
             nobody = np.zeros(self._job.workers, np.bool_)
-            self._send_all(operation, Parcel(self.index, index, chunks, operation.message.words[:0], nobody))
+            self._send_all(operation, Chunk(self.index, index, chunks, operation.message.words[:0], nobody))
             return
         whole = operation.whole(held, held.words.size)
         operation.finished.stored((self.index, index), whole)
-        self._send_all(operation, Parcel(self.index, index, chunks, whole.words, whole.present))
+        self._send_all(operation, Chunk(self.index, index, chunks, whole.words, whole.present))
 
     def merge_parts(self, operation: MessageExchange) -> Serving:
         """Merge the workers' parts by the codec's function in the order of arrival; send the result."""
@@ -118,47 +115,46 @@ class ServerHost:
         held: Merged | None = None
         first = -1
         for _ in range(self._job.workers):
-            parcel = yield from self._next(operation)
+            chunk = yield from self._next(operation)
             if held is None:
-                first, held = parcel.owner, Merged(parcel.words, 1)
+                first, held = chunk.owner, Merged(chunk.words, 1)
                 continue
             key = self._key(operation, self.index, held.workers)
-            yield from self._work(merge_ps(self._context.device, message, held.words, parcel.words))
-            held = combine(message.merged_by, held, Merged(parcel.words, 1), key)
-            hops.append(HostHop(first, parcel.owner, key))
+            yield from self._work(merge_ps(self._context.device, message, held.words, chunk.words))
+            held = combine(message.merged_by, held, Merged(chunk.words, 1), key)
+            hops.append(HostHop(first, chunk.owner, key))
         assert held is not None
-        finished.deduplicated(self.index, held.words)
-        self._send_all(operation, Parcel(self.index, 0, 1, held.words))
+        finished.deduplicate(self.index, held.words)
+        self._send_all(operation, Chunk(self.index, 0, 1, held.words))
         self._close(operation)
 
     def answer(self, operation: MessageExchange) -> Serving:
         """Let the codec's server part merge the messages of all workers; send its answer."""
         assert self.part is not None
-        held, parts = Finished(1), dict[int, Words]()
+        chunks, parts = Finished(1), dict[int, Words]()
         arrived: dict[int, dict[Any, Words]] = {}
         while len(parts) < self._job.workers:
-            parcel = yield from self._next(operation)
-            if (part := held.assembled(parcel.owner, parcel, arrived)) is not None:
-                parts[parcel.owner] = part
+            chunk = yield from self._next(operation)
+            if (part := chunks.assemble(chunk.owner, chunk, arrived)) is not None:
+                parts[chunk.owner] = part
         words = [parts[rank] for rank in range(self._job.workers)]
         answer = self.part.merge(words, operation.request)
         yield from self._work(charge_ps(self._context.device, self.part.work(words, answer)))
-        operation.finished.deduplicated("answer", answer)
-        self._send_all(operation, Parcel(self.index, 0, 1, answer))
+        operation.finished.deduplicate("answer", answer)
+        self._send_all(operation, Chunk(self.index, 0, 1, answer))
         self._close(operation)
 
-    def _next(self, operation: MessageExchange) -> Generator[simpy.Event, Any, Parcel]:
-        """The next chunk that arrives of a message."""
-        parcel: Parcel = yield self._job.inbox(self._job.workers + self.index, operation).get()
-        return parcel
+    def _next(self, operation: MessageExchange) -> Generator[simpy.Event, Any, Chunk]:
+        chunk: Chunk = yield self._job.inbox(self._job.workers + self.index, operation).get()
+        return chunk
 
     def _close(self, operation: MessageExchange) -> None:
         self._job.close(self._job.workers + self.index, operation)
 
-    def _send_all(self, operation: MessageExchange, parcel: Parcel) -> None:
+    def _send_all(self, operation: MessageExchange, chunk: Chunk) -> None:
         """Send a chunk to every worker."""
         for worker in self.workers():
-            self._job.pull(self.index, worker, operation, parcel)
+            self._job.pull(self.index, worker, operation, chunk)
 
     def workers(self) -> list[int]:
         """The workers in the order in which it sends to them: servers begin with different ones."""
@@ -169,7 +165,7 @@ class ServerHost:
         """The key of the random draws of a merge into what `workers` workers have sent."""
         context = self._context
         key_parts = context.job, operation.number, self.index, chunk, workers
-        return mix_plain(context.seed, purposes.SERVER_MERGE, *key_parts)
+        return mix_plain(context.seed, rng_streams.SERVER_MERGE, *key_parts)
 
     def _work(self, time_ps: int) -> Serving:
         """Occupy the device of the server's host."""
@@ -196,7 +192,7 @@ class ServerHost:
 # worker the messages of the others, chunk by chunk (`gathering.py`); with one it sends only the answer.
 
 
-ABSENT = -1  # index of the parcel of a worker that contributes nothing
+ABSENT = -1  # index of the chunk of a worker that contributes nothing
 
 
 class ParameterServerRun(ChannelRun):
@@ -266,20 +262,20 @@ class ParameterServerRun(ChannelRun):
             for turn in range(count):
                 server = (worker + turn) % count
                 if message.is_absent and index == 0 and counts[server]:
-                    self.push(worker, server, operation, Parcel(worker, ABSENT, 1, message.words))
+                    self.push(worker, server, operation, Chunk(worker, ABSENT, 1, message.words))
                 elif index < counts[server] and not message.is_absent:
                     self.push(
                         worker,
                         server,
                         operation,
-                        Parcel(worker, index, counts[server], shards[server][index]),
+                        Chunk(worker, index, counts[server], shards[server][index]),
                     )
         chunks: dict[tuple[int, int], Merged] = {}
         while len(chunks) < sum(counts):
-            parcel: Parcel = yield self.inbox(worker, operation).get()
-            chunk_key, present = (parcel.owner, parcel.number), parcel.present
+            arrived: Chunk = yield self.inbox(worker, operation).get()
+            chunk_key, present = (arrived.owner, arrived.number), arrived.present
             assert present is not None, "servers say who contributed"
-            chunk = Merged(parcel.words, int(present.sum()), present=present)
+            chunk = Merged(arrived.words, int(present.sum()), present=present)
             size = self._chunk_words(message, *chunk_key)
             chunks[chunk_key] = finished.stored(chunk_key, operation.whole(chunk, size))
         return finished.joined({key: chunks[key] for key in sorted(chunks)})
@@ -292,11 +288,11 @@ class ParameterServerRun(ChannelRun):
         shards = split_host(merge, message.words, count)
         for turn in range(count):
             server = (worker + turn) % count
-            self.push(worker, server, operation, Parcel(worker, 0, 1, shards[server]))
+            self.push(worker, server, operation, Chunk(worker, 0, 1, shards[server]))
         parts: dict[int, Words] = {}
         while len(parts) < count:
-            parcel: Parcel = yield self.inbox(worker, operation).get()
-            parts[parcel.owner] = finished.deduplicated(parcel.owner, parcel.words)
+            chunk: Chunk = yield self.inbox(worker, operation).get()
+            parts[chunk.owner] = finished.deduplicate(chunk.owner, chunk.words)
         ordered = [parts[server] for server in range(count)]
         return Merged(finished.made("joined", parts, lambda: join_host(merge, ordered)), self.workers)
 
@@ -307,12 +303,12 @@ class ParameterServerRun(ChannelRun):
             others = [rank for rank in self._hosts[server].workers() if rank != worker]
             ranks = [worker, self.workers + server, *others]
             parts = yield from self._gathering.carry(worker, operation, ranks)
-            return finished.made("gathered", {}, lambda: gathered(parts))
+            return finished.made("gathered", {}, lambda: gather(parts))
         chunks = chunks_of(message.words, self.chunk_words)
         for index, chunk in enumerate(chunks):
-            self.push(worker, server, operation, Parcel(worker, index, len(chunks), chunk))
-        answer: Parcel = yield self.inbox(worker, operation).get()
-        return Merged(finished.deduplicated("answer", answer.words), self.workers)
+            self.push(worker, server, operation, Chunk(worker, index, len(chunks), chunk))
+        answer: Chunk = yield self.inbox(worker, operation).get()
+        return Merged(finished.deduplicate("answer", answer.words), self.workers)
 
     def _spread(self, chunks: int) -> Transfers:
         """One message to a server, and chunk by chunk from there to the other workers."""
@@ -322,18 +318,18 @@ class ParameterServerRun(ChannelRun):
         pulled = Step(server, 2 + other, chunk, waits=chunk)
         return Transfers(self.workers + 1, chunks, (pushed, pulled))
 
-    def push(self, worker: int, server: int, operation: MessageExchange, parcel: Parcel) -> None:
+    def push(self, worker: int, server: int, operation: MessageExchange, chunk: Chunk) -> None:
         """Send a chunk from a worker to a server."""
-        self._send(worker, self.workers + server, operation, parcel)
+        self._send(worker, self.workers + server, operation, chunk)
 
-    def pull(self, server: int, worker: int, operation: MessageExchange, parcel: Parcel) -> None:
+    def pull(self, server: int, worker: int, operation: MessageExchange, chunk: Chunk) -> None:
         """Send a chunk from a server to a worker."""
-        self._send(self.workers + server, worker, operation, parcel)
+        self._send(self.workers + server, worker, operation, chunk)
 
-    def _send(self, source: int, target: int, operation: MessageExchange, parcel: Parcel) -> None:
-        key_parts = operation.number, parcel.owner, parcel.number, source, target
-        key = mix_plain(purposes.RING_FLOW_SEED, self._context.job, *key_parts)
-        self.channels.send(source, target, parcel, self.inbox(target, operation), key)
+    def _send(self, source: int, target: int, operation: MessageExchange, chunk: Chunk) -> None:
+        key_parts = operation.number, chunk.owner, chunk.number, source, target
+        key = mix_plain(rng_streams.RING_FLOW_SEED, self._context.job, *key_parts)
+        self.connections.send(source, target, chunk, self.inbox(target, operation), key)
 
     def inbox(self, party: int, operation: MessageExchange) -> simpy.Store:
         """Where the chunks of a message wait for a worker, or after the workers for a server."""
@@ -351,7 +347,6 @@ class ParameterServerRun(ChannelRun):
         return operation.request.bucket % len(self._hosts)
 
     def _range(self, message: Message, server: int) -> Words:
-        """The words of a message that a server merges."""
         size, count = message.words.size, len(self._hosts)
         return message.words[size * server // count : size * (server + 1) // count]
 
@@ -366,9 +361,9 @@ class ParameterServerRun(ChannelRun):
     def _chunk_words(self, message: Message, server: int, number: int) -> int:
         return min(self.chunk_words, self._range_words(message, server) - number * self.chunk_words)
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, and the worker that pulled it."""
-        return f"message {part} of {place.in_words} at the servers, as worker {worker} pulled it"
+        return f"message {part} of {operation_id.in_words} at the servers, as worker {worker} pulled it"
 
 
 # Their keys, where they run, and the numbers of their schedule.

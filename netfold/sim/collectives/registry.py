@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pydantic import ValidationError
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kinds import register
 from netfold.sim.collectives.all_gather import ALL_GATHER
 from netfold.sim.collectives.collective import (
@@ -97,9 +97,9 @@ def estimates(
     """
     words = -(-size_bytes // ELEMENT_BYTES)
     candidates = dict(sections or {})
-    named = {section.kind for section in candidates.values()}
+    kinds = {section.kind for section in candidates.values()}
     for kind, spec in collectives().items():
-        candidates.update({} if kind in named else _with_defaults(spec))
+        candidates.update({} if kind in kinds else _with_defaults(spec))
     times: dict[str, Estimate | NetfoldError] = {}
     for name, section in candidates.items():
         estimate = collectives()[section.kind].estimate
@@ -123,10 +123,10 @@ def _with_defaults(spec: CollectiveSpec) -> Iterator[tuple[str, CollectiveSectio
         yield spec.kind, spec.section(kind=spec.kind)
     except ValidationError:
         for name, keys in spec.choices().items():
-            yield f"{spec.kind}, {name or _described(keys)}", spec.section(kind=spec.kind, **keys)
+            yield f"{spec.kind}, {name or _describe(keys)}", spec.section(kind=spec.kind, **keys)
 
 
-def _described(keys: Keys) -> str:
+def _describe(keys: Keys) -> str:
     """ "group_size 2, inner ring, outer tree": keys that no scenario gave."""
     return ", ".join(
         f"{key} {value['kind'] if isinstance(value, Mapping) else value}" for key, value in keys.items()

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostCollective
+from netfold.sim.collectives.host_collective import WORD_BYTES, Chunk, HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE
@@ -64,7 +64,7 @@ class Ring(HostCollective):
         forward = 1 - 2 * (channel % 2)
         source, target = (channel + forward * hop) % workers, (channel + forward * (hop + 1)) % workers
         size = channel.size
-        number = np.arange(size)
+        number, is_first = np.arange(size), piece == 0
         # The source got what it sends from the place before it, and a target takes in piece after piece.
         received = np.where(hop > 0, number - pieces, number + (workers - 1) * pieces)
         for step in range(2 * (workers - 1)):
@@ -76,7 +76,7 @@ class Ring(HostCollective):
                 (channel * workers + segment) * pieces + piece,
                 merges=step < workers - 1,
                 waits=received + (step - 1) * size if step else NONE,
-                follows=np.where(piece > 0, number + step * size - 1, last + step * size if step else NONE),
+                follows=np.where(is_first, last + step * size if step else NONE, number + step * size - 1),
                 channel=channel,
                 name=(step * self.channels + channel) * pieces + piece,
             )

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.between_hosts import HostCollective
 from netfold.sim.collectives.collective import JobContext
+from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE
@@ -281,9 +281,9 @@ class Torus2d(HostCollective):
     def fit(self, workers: int, job: JobContext) -> None:
         """Raise ScenarioError if the workers do not fit the rows and columns."""
         rows, columns = self.rows, self.columns
-        for key, asked in (("rows", rows), ("columns", columns)):
-            if asked is not None and asked > workers:
-                problem = f"{workers} worker{'s' if workers > 1 else ''} cannot stand in {asked} {key}"
+        for key, wanted_count in (("rows", rows), ("columns", columns)):
+            if wanted_count is not None and wanted_count > workers:
+                problem = f"{workers} worker{'s' if workers > 1 else ''} cannot stand in {wanted_count} {key}"
                 raise job.location.job_error(f"collective.{key}", problem, f"use at most {workers}")
         grid = self.grid(workers)
         if columns is not None and columns != grid.columns:

@@ -1,8 +1,8 @@
 """Schedules as collectives write them: compiled for the engine, or outlined for what they cost.
 
 A collective between hosts yields steps: arrays of transfers that go at the same time. From the same steps
-come the engine's tables (`compiled`) and, without keeping any transfer, what times, timeouts and memory
-follow from (`outline_of`).
+come the engine's tables (`compile_transfers`) and, without keeping any transfer, what times, timeouts and
+memory follow from (`outline_of`).
 """
 
 from __future__ import annotations
@@ -124,47 +124,63 @@ class ScheduleBuilder:
         size = pairs[0].size
         numbers = np.arange(self.count, self.count + size, dtype=np.int64)
         columns = (*pairs, *cells, follows, lane, channel, numbers if name is None else name)
-        shaped = (np.broadcast_to(np.asarray(column, np.int64), size) for column in columns)
-        self._columns.append(tuple(shaped))
+        self._columns.append(tuple(np.broadcast_to(column, size) for column in columns))
         self._merges.append(np.broadcast_to(np.asarray(merges, np.bool_), size))
         self.count += size
         return numbers
 
     def wait(self, waiting: Ints, awaited: Ints) -> None:
         """Let each transfer wait for another; for NONE of −1."""
-        known = awaited >= 0
-        self._waits.append((waiting[known], awaited[known]))
+        is_waiting = awaited >= 0
+        self._waits.append((waiting[is_waiting], awaited[is_waiting]))
 
     def schedule(self, *, has_lanes: bool = False) -> Schedule:
         """The schedule; `has_lanes` gives every source, target and channel a window of its own."""
-        columns = [np.concatenate(column) for column in zip(*self._columns, strict=True)] or [_NO_INTS] * 8
-        source, target, first, count, follows, lane, channel, name = columns
+        *columns, names = zip(*self._columns, strict=True) if self._columns else [(_NO_INTS,)] * 8
+        source, target, first, count, follows, lane, channel = (
+            np.concatenate(column, dtype=np.int32, casting="unsafe") for column in columns
+        )
         if has_lanes and self.count:
-            pairs = source * self.workers + target
-            flows = (channel - channel.min()) * self.workers**2 + pairs
-            lane = np.unique(flows, return_inverse=True)[1]
-        waits_first, waits_for = _grouped(self._waits, self.count)
+            flows = (channel - channel.min()).astype(np.int64)
+            for end in (source, target):
+                flows *= self.workers
+                flows += end
+            lane = _ranks(flows)
+        waits_first, waits_for = _group(self._waits, self.count)
         return Schedule(
             workers=self.workers,
             chunks=self.cells,
-            source=source.astype(np.int32),
-            target=target.astype(np.int32),
-            first=first.astype(np.int32),
-            count=count.astype(np.int32),
+            source=source,
+            target=target,
+            first=first,
+            count=count,
             merges=np.concatenate(self._merges) if self._merges else np.empty(0, np.bool_),
-            step=name,
-            follows=follows.astype(np.int32),
-            lane=lane.astype(np.int32),
+            step=np.concatenate(names, dtype=np.int64, casting="unsafe"),
+            follows=follows,
+            lane=lane,
             waits_first=waits_first,
             waits_for=waits_for,
-            channel=channel.astype(np.int32),
+            channel=channel,
         )
 
 
 _NO_INTS = np.empty(0, np.int64)
 
 
-def _grouped(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArray[np.int32]]:
+def _ranks(values: Ints) -> NDArray[np.int32]:
+    """The rank of each value, none of which is negative, among the different ones."""
+    if values.max() > _SPARSE * values.size:
+        return np.unique(values, return_inverse=True)[1].astype(np.int32)
+    is_there = np.zeros(values.max() + 1, np.bool_)
+    is_there[values] = True
+    ranks: NDArray[np.int32] = (np.cumsum(is_there, dtype=np.int32) - 1)[values]
+    return ranks
+
+
+_SPARSE = 4  # numbers for each value, above which sorting the values takes less than marking them
+
+
+def _group(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArray[np.int32]]:
     """What is awaited, in the order of those that wait, and where each one's begin."""
     waiting = np.concatenate([numbers for numbers, _ in waits] or [_NO_INTS])
     awaited = np.concatenate([numbers for _, numbers in waits] or [_NO_INTS])
@@ -176,7 +192,7 @@ def _grouped(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDAr
     return first, awaited.astype(np.int32)
 
 
-def compiled(transfers: Transfers) -> Cut:
+def compile_transfers(transfers: Transfers) -> Cut:
     """The tables that the engine carries out."""
     piece = ScheduleBuilder(transfers.workers, transfers.cells // transfers.pieces)
     before = []
@@ -194,11 +210,11 @@ def compiled(transfers: Transfers) -> Cut:
         before.append(np.broadcast_to(np.asarray(step.before, np.int64), numbers.shape))
     schedule = piece.schedule(has_lanes=transfers.shares_windows)
     if transfers.pieces > 1:
-        schedule = _repeated(schedule, transfers.pieces, np.concatenate(before or [_NO_INTS]))
+        schedule = _repeat(schedule, transfers.pieces, np.concatenate(before or [_NO_INTS]))
     return Cut(schedule, transfers.cuts or equal_cuts(transfers.cells), transfers.ends)
 
 
-def _repeated(piece: Schedule, pieces: int, before: Ints) -> Schedule:
+def _repeat(piece: Schedule, pieces: int, before: Ints) -> Schedule:
     """The same transfers for every piece; cell c of piece k is cell c · `pieces` + k."""
     count = piece.transfers
     number = np.repeat(np.arange(pieces, dtype=np.int64), count)
@@ -292,8 +308,8 @@ def outline_of(transfers: Transfers) -> Outline:
         reached[channel, step.target] = depth
         count += step.source.size
         if step.source.size:
-            kept = step._replace(waits=NONE, follows=NONE, before=NONE, name=None)  # they take memory
-            steps.setdefault(depth, []).append(kept if edges is not None else kept._replace(first=0))
+            lean = step._replace(waits=NONE, follows=NONE, before=NONE, name=None)  # they take memory
+            steps.setdefault(depth, []).append(lean if edges is not None else lean._replace(first=0))
     levels: list[Level] = []
     last: list[Step] = []
     for depth in sorted(steps):
@@ -371,7 +387,7 @@ def together(parts: Sequence[tuple[Counter[Flow], Sequence[int]]]) -> Counter[Fl
     return every
 
 
-def combined(outlines: Sequence[tuple[Sequence[Level], Ints, float]]) -> list[Level]:
+def combine_outlines(outlines: Sequence[tuple[Sequence[Level], Ints, float]]) -> list[Level]:
     """Levels of several parts at the same time; each has its workers by their place, and its share of words.
 
     All are on channel 0.

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.between_hosts import ChunkedCollective
+from netfold.sim.collectives.host_collective import ChunkedCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
 from netfold.sim.engine.interface import NONE
@@ -145,7 +145,7 @@ def _steps(trees: list[BinaryTree]) -> Iterator[Step]:
 
 
 def _by_depth(tree: BinaryTree, workers: Ints) -> list[Ints]:
-    """Workers in this order, those of each depth together."""
+    # Workers in this order, those of each depth together.
     return np.split(workers, np.flatnonzero(np.diff(tree.depths[workers])) + 1) if workers.size else []
 
 

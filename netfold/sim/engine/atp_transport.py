@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.merge import float_add_words
-from netfold.homomorphic.message import WORD_MAX
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import WORD_MAX, float_add_words
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix, mix_plain
 from netfold.sim.engine.heap import store_tables, world_at
@@ -46,25 +45,23 @@ from netfold.sim.engine.tables import (
     STREAM_TIMER,
     Table,
     World,
-    enlarged,
+    enlarge,
     records,
 )
 from netfold.switch.programs import atp
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import add_sticky
 
-# What a job of ATP has besides: its server, entries at its switch, and its workers' windows.
-
 
 def add_server(world: World, job: Job, server: AtpServer) -> World:
     """World with the job's parameter server, its switch's entries, and its workers' windows."""
     number = world.jobs.size - 1
-    servers = enlarged(world.servers, world.servers.size + 1)
+    servers = enlarge(world.servers, world.servers.size + 1)
     row = servers[-1]
     row.host, row.switch, row.loopback_link = server.host, job.switch, job.loopback_link
     row.route, row.entries, row.window_max = server.route, server.entries, server.window_max
     world.jobs[number].server = servers.size - 1
-    sums = enlarged(world.sums, 2 * servers.size)
+    sums = enlarge(world.sums, 2 * servers.size)
     sums["serial"][-2:] = -1
     total = place_entries(servers)
     places = records((world.streams.size, int(servers["window_max"].max())), PLACE)
@@ -108,7 +105,7 @@ def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
     taken: set[int] = set()
     for window_index in range(count):
         salt = 0
-        while (entry := mix_plain(seed, purposes.FIRST_ENTRY, job, window_index, salt) % entries) in taken:
+        while (entry := mix_plain(seed, rng_streams.FIRST_ENTRY, job, window_index, salt) % entries) in taken:
             salt += 1
         taken.add(entry)
         hashed.append(entry)
@@ -188,7 +185,7 @@ def send_by_call(at: int, row: int, unit: int) -> None:
         packet.flags |= FLOATS
         packet.words = segment.floats + 4 * start
     if world.clock[0].is_keyed:
-        packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
+        packet.key = packet_key(world, index, rng_streams.WORKER_PACKET, stream.worker)
     put_by_call(world.clock[0].at, stream.first_link, index)
 
 
@@ -433,7 +430,7 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
     total = words_at(record.words + 4 * unit * job.sender.elements, packet.words_count)
     copy_words(world.payloads[answer.payload], total)
     if world.clock[0].is_keyed:
-        answer.key = packet_key(world, index, purposes.SERVER_REPLY, lowest)
+        answer.key = packet_key(world, index, rng_streams.SERVER_REPLY, lowest)
     put_by_call(world.clock[0].at, world.nodes[server.host].first_set, index)
 
 
@@ -447,7 +444,7 @@ def propose_entry(world: World, job: int, row: int, unit: int) -> int:
     used = world.used[world.jobs[job].server]
     proposals[unit] = -1
     for _ in range(TRIES):
-        draw = mix(world.clock[0].seed, purposes.PROPOSED_ENTRY, job, server.proposals)
+        draw = mix(world.clock[0].seed, rng_streams.PROPOSED_ENTRY, job, server.proposals)
         candidate = int(draw % np.uint64(server.entries))
         server.proposals += 1
         if not used[candidate]:
@@ -591,6 +588,6 @@ def on_acknowledgement(world: World, index: int) -> None:
         result.transmission = packet.transmission
         result.is_marked = packet.is_marked
         if world.clock[0].is_keyed:
-            result.key = packet_key(world, copy, purposes.SERVER_RESULT, 65536 * worker + cause.worker)
+            result.key = packet_key(world, copy, rng_streams.SERVER_RESULT, 65536 * worker + cause.worker)
         dispatch(world.clock[0].at, server.switch, copy)
     free_packet(world, index)

@@ -336,26 +336,26 @@ class Engine(EngineSchedules):
                 self._grow()
             elif stopped == tables.PAUSED:
                 self.on_pause()
-        clock = self.world.clock[0]
-        if clock.unfinished:
+        clock = plain(self.world.clock)[0]
+        if clock["unfinished"]:
             raise RuntimeError("a compiled handler failed; its error is printed above")
-        if clock.overflowed_link:
-            name = self.network.link_names[int(clock.overflowed_link) - 1]
+        if clock["overflowed_link"]:
+            name = self.network.link_names[int(clock["overflowed_link"]) - 1]
             raise BacklogError(
                 f"the backlog of link {name} takes longer than {BACKLOG_MAX_PS} ps, the most that fits the "
                 "engine's clock"
             )
-        completions = [self._completion(self.world.done[i]) for i in range(clock.done_count)]
-        clock.done_count, clock.attention = 0, int(clock.queue_head >= 0)
+        completions = [self._completion(done) for done in plain(self.world.done)[: clock["done_count"]]]
+        clock["done_count"], clock["attention"] = 0, int(clock["queue_head"] >= 0)
         return completions
 
     def _completion(self, done: Any) -> Completion:
-        if done.what == DONE_FLOW:
-            return Completion(self.now_ps, "flow", -1, int(done.serial))
-        if done.what != DONE_STREAM:
-            kind = "worker" if done.what == DONE_WORKER else "merge"
-            return Completion(self.now_ps, kind, int(done.row), int(done.serial))
-        stream = self.world.streams[int(done.row)]
+        what, row, serial = int(done["what"]), int(done["row"]), int(done["serial"])
+        if what == DONE_FLOW:
+            return Completion(self.now_ps, "flow", -1, serial)
+        if what != DONE_STREAM:
+            return Completion(self.now_ps, "worker" if what == DONE_WORKER else "merge", row, serial)
+        stream = self.world.streams[row]
         return Completion(self.now_ps, "stream", int(stream.job), int(stream.worker))
 
     def set_rate(self, link: int, rate_bps: int) -> None:

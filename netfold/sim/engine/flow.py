@@ -8,7 +8,7 @@ timeout covers losses that no acknowledgement reveals.
 
 from __future__ import annotations
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
@@ -73,7 +73,7 @@ def send(world: World, row: int, sequence: int) -> None:
         packet.size_bytes += flow.sender.last_bytes
     if world.clock[0].is_keyed:
         seed, attempt = world.clock[0].seed, flight.attempt
-        packet.key = mix(seed, purposes.FLOW_PACKET, flow.key, sequence, attempt)
+        packet.key = mix(seed, rng_streams.FLOW_PACKET, flow.key, sequence, attempt)
     if world.clock[0].policy != PLAIN:
         steer(world.clock[0].at, index, flow.host)
     put(world, natural(flow.first_link), index)
@@ -113,12 +113,12 @@ def on_flow_data(world: World, index: int) -> None:
 
 
 @inlined
-def store_data(world: World, index: int, place: int) -> bool:
+def store_data(world: World, index: int, position: int) -> bool:
     """Store a packet's words and mark it received; returns whether to acknowledge now."""
     packet = world.packets[index]
     row, sequence = natural(packet.owner), packet.unit
     flow = world.flows[row]
-    world.flights[row, natural(place)].received = sequence + 1
+    world.flights[row, natural(position)].received = sequence + 1
     if flow.received != 0 and packet.words_count > 0:
         start = 4 * sequence * flow.sender.elements
         sent = words_at(flow.words + start, packet.words_count)
@@ -126,7 +126,7 @@ def store_data(world: World, index: int, place: int) -> bool:
         copy_words(received, sent)
     before = flow.expected
     if sequence == before:
-        flow.expected = first_missing(world, row, place)
+        flow.expected = first_missing(world, row, position)
     world.clock[0].progress += flow.expected - before
     flow.unacknowledged += 1
     is_complete = flow.expected == flow.units_count
@@ -134,16 +134,16 @@ def store_data(world: World, index: int, place: int) -> bool:
 
 
 @inlined
-def first_missing(world: World, row: int, place: int) -> int:
+def first_missing(world: World, row: int, position: int) -> int:
     """The first packet that a flow's target has not received, once the expected one has arrived."""
     flow = world.flows[row]
-    sequence, place = flow.expected + 1, place + 1
+    sequence, position = flow.expected + 1, position + 1
     while sequence < flow.units_count:
-        if place == flow.window_max:
-            place = 0
-        if world.flights[row, natural(place)].received != sequence + 1:
+        if position == flow.window_max:
+            position = 0
+        if world.flights[row, natural(position)].received != sequence + 1:
             break
-        sequence, place = sequence + 1, place + 1
+        sequence, position = sequence + 1, position + 1
     return int(sequence)
 
 
@@ -185,7 +185,7 @@ def send_ack(world: World, cause: int) -> None:
     ack.size_bytes = flow.sender.ack_bytes
     if world.clock[0].is_keyed:
         seed, transmission = world.clock[0].seed, packet.transmission
-        ack.key = mix(seed, purposes.FLOW_ACK, flow.key, packet.unit, transmission)
+        ack.key = mix(seed, rng_streams.FLOW_ACK, flow.key, packet.unit, transmission)
         if packet.copy != 0:
             ack.key = mix(ack.key, packet.copy)
         ack.copy = packet.copy

@@ -86,9 +86,9 @@ def replace_top(heap: Table, count: int, time_ps: int, order: int, what: int) ->
 
 
 @inlined
-def is_earlier(heap: Table, place: int, other: int) -> bool:
+def is_earlier(heap: Table, position: int, other: int) -> bool:
     """Whether the entry at a place comes before another."""
-    first, second = heap[natural(place)], heap[natural(other)]
+    first, second = heap[natural(position)], heap[natural(other)]
     return is_before(first.time_ps, first.order, second.time_ps, second.order)
 
 

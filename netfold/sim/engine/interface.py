@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import WORD_BITS, Merge
+from netfold.homomorphic.merge import WORD_BITS, Merge
 from netfold.sim.engine.policies import FIXED
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import default_program
@@ -137,7 +137,7 @@ class Job:
 
     @property
     def slots_count(self) -> int:
-        """Slots at each switch of its tree, of two versions each."""
+        # Slots at each switch of its tree, of two versions each.
         return self.sender.window
 
     @property

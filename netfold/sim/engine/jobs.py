@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, Merge, check_lanes, words_per_word
+from netfold.homomorphic.merge import COUNTER_BITS, MERGEABLE, WORD_BITS, Merge, check_lanes, words_per_word
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.atp_transport import add_server
 from netfold.sim.engine.interface import (
@@ -23,9 +23,9 @@ from netfold.sim.engine.interface import (
 )
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.setup import Derived, check_sender, check_words, derived, mark
+from netfold.sim.engine.setup import Derived, check_sender, check_words, derive, mark
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
-from netfold.sim.engine.tables import NEVER, Table, World, enlarged, records
+from netfold.sim.engine.tables import NEVER, Table, World, enlarge, records
 from netfold.switch.program import ProgramSpec
 from netfold.switch.registers import Registers, new_registers, number_of
 
@@ -45,7 +45,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
     mark(world, job.sender)
     is_first = world.clock[0].order == 0  # nothing has been sent
     first, workers = world.streams.size, len(job.hosts)
-    jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
+    jobs, streams = enlarge(world.jobs, world.jobs.size + 1), enlarge(world.streams, first + workers)
     row = jobs[-1]
     for name in ("slot_base", "unit_packets", "lanes", "overflow", "slot_timer_ps"):
         row[name] = int(getattr(job, name))
@@ -85,7 +85,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
         windows=windows,
         segments=segments,
         registers=_with_registers(world.registers, slots, words),
-        payloads=np.zeros((0, words), np.int32) if is_first else _widened(world.payloads, words),
+        payloads=np.zeros((0, words), np.int32) if is_first else _widen(world.payloads, words),
         payload_uses=np.zeros(0, np.int32) if is_first else world.payload_uses,
     )
     return world if job.server is None else add_server(world, job, job.server)
@@ -134,7 +134,7 @@ def _check_splits(job: Job) -> None:
 def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Table, Table]:
     """The job's points, and the children of each: workers in rank order, then points."""
     base, homes = world.points.size, job.homes or (0,) * len(job.hosts)
-    points = enlarged(world.points, base + 1 + len(job.branches))
+    points = enlarge(world.points, base + 1 + len(job.branches))
     children = world.children
     for index in range(1 + len(job.branches)):
         point = points[base + index]
@@ -149,7 +149,7 @@ def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Tab
         below = [1 + child for child, branch in enumerate(job.branches) if branch.parent == index]
         point = points[base + index]
         point.first_child, point.children_count = children.size, len(workers) + len(below)
-        children = enlarged(children, children.size + len(workers) + len(below))
+        children = enlarge(children, children.size + len(workers) + len(below))
         point.first_receiver, point.receivers_count = point.first_child, point.children_count
         for child, entry in enumerate(children[point.first_child :]):
             entry.stream = entry.point = entry.split = -1
@@ -166,7 +166,7 @@ def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Tab
 def _grow_splits(world: World, job: Job, points: Table, children: Table) -> tuple[Table, Table]:
     """The job's splits, and the receivers of each and of its points: children in order, then splits."""
     base = world.splits.size
-    splits = enlarged(world.splits, base + len(job.splits))
+    splits = enlarge(world.splits, base + len(job.splits))
     for index, split in enumerate(job.splits):
         row = splits[base + index]
         row.job, row.switch, row.index, row.route = points[0].job, split.switch, index, split.route
@@ -182,7 +182,7 @@ def _grow_splits(world: World, job: Job, points: Table, children: Table) -> tupl
         for sender, kept, index in senders:
             below = [base + other for other, split in point_splits if split.parent == index]
             sender.first_receiver, sender.receivers_count = children.size, len(kept) + len(below)
-            children = enlarged(children, children.size + len(kept) + len(below))
+            children = enlarge(children, children.size + len(kept) + len(below))
             entries = children[sender.first_receiver :]
             for entry, child in zip(entries, kept, strict=False):
                 original = children[point.first_child + child]
@@ -203,7 +203,7 @@ def _with_registers(old: Registers, slots: int, words: int) -> Registers:
     return registers
 
 
-def _widened(payloads: NDArray[np.int32], words: int) -> NDArray[np.int32]:
+def _widen(payloads: NDArray[np.int32], words: int) -> NDArray[np.int32]:
     """Payload rows with room for `words` words, which is no less than they have."""
     if payloads.shape[1] == words:
         return payloads
@@ -304,7 +304,7 @@ class OpenSchedule:
 def open_schedule(world: World, number: int, operation: Operation) -> tuple[World, OpenSchedule]:
     """World with one more open schedule, of which no worker has begun."""
     HANDLERS.compile(rows.GO_ON)  # the loop could not go on without it
-    schedule, tables, joint = operation.schedule, derived(operation.schedule), operation.joint
+    schedule, tables, joint = operation.schedule, derive(operation.schedule), operation.joint
     opened = OpenSchedule(
         0,
         operation,
@@ -326,7 +326,7 @@ def open_schedule(world: World, number: int, operation: Operation) -> tuple[Worl
     closed = np.flatnonzero(world.schedules["is_open"] == 0)
     if closed.size == 0:
         closed = np.array([world.schedules.size])
-        world = world._replace(schedules=enlarged(world.schedules, 2 * world.schedules.size + 4))
+        world = world._replace(schedules=enlarge(world.schedules, 2 * world.schedules.size + 4))
     opened.row = int(closed[0])
     _write(world.schedules, opened, number)
     return world, opened
@@ -396,7 +396,7 @@ def check_operation(operation: Operation) -> None:
 
 def _check_joint(operation: Operation, joint: Joint) -> None:
     ranks, names = operation.ranks, operation.lane_names
-    count = derived(operation.schedule).lanes
+    count = derive(operation.schedule).lanes
     if operation.merge is not None or operation.schedule.merges.any():
         raise ValueError("joint operations merge nothing")
     if names is None or names.dtype != np.int64 or names.shape != (count,) or not names.flags.c_contiguous:
@@ -480,9 +480,6 @@ def flow_window(operation: Operation) -> int:
     most = int(words.max(initial=0)) * operation.lifted_words
     packets = max(1, -(-most // sender.frame.elements))
     return min(sender.window, max(sender.ack_every, packets))
-
-
-# Check a worker's segments and write them into its stream's row.
 
 
 def write_segments(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, push, world_at
@@ -326,16 +326,18 @@ def leave_line(at: int, row: int) -> None:
 def draw_rule(world: World, index: int, row: int) -> int:
     """Draw which rule strikes first, of the first active rule of each fate; −1: none."""
     packet, now_ps = world.packets[row], world.clock[0].now_ps
-    named, decided = world.links[index].rules, 0
+    rules_bits, decided = world.links[index].rules, 0
     hop = packet.hop - 1
     for number in range(world.rules.size):
         rule = world.rules[number]
-        if not (named >> np.uint64(number)) & np.uint64(1) or (decided >> rule.fate) & 1:
+        if not (rules_bits >> np.uint64(number)) & np.uint64(1) or (decided >> rule.fate) & 1:
             continue
         if not rule.from_ps <= now_ps < rule.until_ps:
             continue
         decided |= 1 << rule.fate
-        draw = mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, purposes.FATE + rule.fate)
+        draw = (
+            mix(packet.key, hop) if rule.fate == LOSS else mix(packet.key, hop, rng_streams.FATE + rule.fate)
+        )
         threshold = rule.threshold
         if rule.fate == BURST_LOSS and not step_chain(world, index, number):
             threshold = rule.threshold_good
@@ -349,7 +351,7 @@ def step_chain(world: World, index: int, number: int) -> bool:
     """Advance a link's chain by one packet; returns whether the state is bad."""
     rule = world.rules[number]
     chain = world.chains[rule.chain, index]
-    draw = mix(world.clock[0].seed, purposes.BURST_CHAIN, number, index, chain.packets)
+    draw = mix(world.clock[0].seed, rng_streams.BURST_CHAIN, number, index, chain.packets)
     if chain.packets == 0:
         threshold = rule.starts_bad
     elif chain.is_bad:
@@ -375,8 +377,8 @@ def flip_bit(world: World, row: int) -> bool:
         world.payload_uses[packet.payload] -= 1
         packet.payload = payload
     hop = packet.hop - 1
-    word = int(mix(packet.key, hop, purposes.FLIPPED_WORD) % np.uint64(packet.words_count))
-    bit = int(mix(packet.key, hop, purposes.FLIPPED_BIT) % np.uint64(32))
+    word = int(mix(packet.key, hop, rng_streams.FLIPPED_WORD) % np.uint64(packet.words_count))
+    bit = int(mix(packet.key, hop, rng_streams.FLIPPED_BIT) % np.uint64(32))
     world.payloads[packet.payload, word] ^= np.int32(1 << bit) if bit < 31 else np.int32(-(2**31))
     return True
 
@@ -387,7 +389,7 @@ def copy_packet(world: World, row: int) -> int:
     copy = take_packet(world.clock, world.packets)
     world.packets[copy] = world.packets[row]
     packet = world.packets[copy]
-    packet.key = mix(world.packets[row].key, purposes.COPY, packet.hop - 1)
+    packet.key = mix(world.packets[row].key, rng_streams.COPY, packet.hop - 1)
     packet.copy = np.uint32(packet.key) | np.uint32(1)
     if packet.payload >= 0:
         world.payload_uses[packet.payload] += 1
@@ -426,19 +428,19 @@ def next_link(world: World, node: int, row: int) -> int:
     `topologies.network.path`, which says the same of a flow without a run.
     """
     packet = world.packets[row]
-    here, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
-    if goal.home == here.home:  # the target is a host of this switch
+    position, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
+    if goal.home == position.home:  # the target is a host of this switch
         return int(goal.link)
-    port = int(world.choice[natural(here.home), natural(goal.home)])
-    if port >= here.degree:
-        if here.degree < 0:  # a host's card
-            return int(-1 - here.degree if packet.target == here.first_set else here.link)
-        number = natural(here.first_set + port - here.degree)
+    port = int(world.choice[natural(position.home), natural(goal.home)])
+    if port >= position.degree:
+        if position.degree < 0:  # a host's card
+            return int(-1 - position.degree if packet.target == position.first_set else position.link)
+        number = natural(position.first_set + port - position.degree)
         first, ways = world.sets[number, 0], world.sets[number, 1]
         if ways < 0 and packet.link >= world.clock[0].hosts_count:  # it does not come from this server's host
             ways = -ways
         port = int(world.ports[natural(first + int(way_of(packet.route, node, ways)))])
-    return int(here.link + port)
+    return int(position.link + port)
 
 
 @kernel
@@ -467,7 +469,7 @@ def steer(at: int, row: int, source: int) -> None:
     flow = world.flows[natural(packet.owner)]
     if clock.policy == SPRAYED:
         number = packet.transmission if packet.kind == FLOW_ACK else packet.attempt
-        draw = mix(clock.seed, purposes.SPRAY, flow.key, packet.kind, packet.unit, number)
+        draw = mix(clock.seed, rng_streams.SPRAY, flow.key, packet.kind, packet.unit, number)
         packet.route = np.int64(draw >> np.uint64(33))
         return
     switch = detour(world, source, packet.target, packet.route)
@@ -480,13 +482,16 @@ def steer(at: int, row: int, source: int) -> None:
 @inlined
 def detour(world: World, source: int, target: int, route: int) -> int:
     """The switch through which a flow goes, counted from the first switch; −1: none."""
-    here, target_home = natural(world.nodes[natural(source)].home), natural(world.nodes[natural(target)].home)
+    source_home, target_home = (
+        natural(world.nodes[natural(source)].home),
+        natural(world.nodes[natural(target)].home),
+    )
     count = world.clock[0].groups_count
-    first = min(world.groups[here], world.groups[target_home])
-    second = max(world.groups[here], world.groups[target_home])
+    first = min(world.groups[source_home], world.groups[target_home])
+    second = max(world.groups[source_home], world.groups[target_home])
     if first == second or count < 3:
         return -1
-    draw = mix(purposes.VALIANT, source, target, route)
+    draw = mix(rng_streams.VALIANT, source, target, route)
     group = np.int64(draw % np.uint64(count - 2))
     if group >= first:
         group += 1
@@ -494,7 +499,7 @@ def detour(world: World, source: int, target: int, route: int) -> int:
         group += 1
     if world.entries_of_groups.size == 0:
         return int(group)
-    row = natural(here * count + group)
+    row = natural(source_home * count + group)
     begin, end = world.first_entry[row], world.first_entry[row + 1]
     number = np.int64((draw >> np.uint64(32)) % np.uint64(end - begin))
     return int(world.entries_of_groups[natural(begin + number)])

@@ -68,8 +68,8 @@ def _prefetch_line(_typing: Any, address: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointer_type = ir.IntType(8).as_pointer()
         i32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer_type, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        function_type = ir.FunctionType(ir.VoidType(), [pointer_type, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
         pointer = builder.inttoptr(arguments[0], pointer_type)
         builder.call(function, [pointer, i32(0), i32(3), i32(1)])
         return _context.get_dummy_value()
@@ -90,8 +90,8 @@ def _natural(_typing: Any, index: Any) -> Any:
             with builder.if_then(builder.not_(is_natural), likely=False):
                 context.call_conv.return_user_exc(builder, IndexError, ("a negative index",))
             return arguments[0]
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(1)])
-        assume = cgutils.get_or_insert_function(builder.module, kind, "llvm.assume")
+        function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(1)])
+        assume = cgutils.get_or_insert_function(builder.module, function_type, "llvm.assume")
         builder.call(assume, [is_natural])
         return arguments[0]
 
@@ -136,7 +136,6 @@ def copy_words(target: NDArray[Any], source: NDArray[Any]) -> None:
 
 @inlined
 def zero_words(target: NDArray[Any]) -> None:
-    """Set all words to zero."""
     for i in range(target.size):
         target[i] = 0
 

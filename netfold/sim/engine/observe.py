@@ -73,7 +73,6 @@ def log_packet(at: int, row: int, what: int) -> None:
 
 @kernel
 def log_timer(at: int, order: int, what: int, owner: int) -> None:
-    """Write a timer into the log."""
     world = world_at(at)
     entry = world.log[world.clock[0].log_count]
     entry.time_ps = world.clock[0].now_ps
@@ -149,12 +148,11 @@ FLOW_COUNTERS = ("timeouts", "retransmitted_packets", "reordered_packets", "spur
 
 
 def plain(table: Table) -> NDArray[Any]:
-    """The same table without an attribute for each column, which would take Python ten times as long."""
+    # The same table without an attribute for each column, which would take Python ten times as long.
     return np.ndarray.view(table, np.ndarray)
 
 
 def in_clock(world: World, name: str) -> int:
-    """A field of the clock."""
     return int(plain(world.clock)[name][0])
 
 
@@ -186,7 +184,6 @@ def backlog_bytes_max(link: Any) -> int:
 
 
 def down_links(world: World) -> list[int]:
-    """Links that are down."""
     links = world.links[: world.clock[0].links_count]
     return [int(link) for link in np.flatnonzero(links["buffer_ps"] == DOWN)]
 
@@ -242,7 +239,6 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
 
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:
-    """What each switch of a job's tree did, by point."""
     return _rows(plain(world.points)[points_of(world, job)], tables.POINT_COUNTERS)
 
 
@@ -415,7 +411,6 @@ class Samples:
 
     @staticmethod
     def none(links_count: int = 0, jobs_count: int = 1) -> Samples:
-        """No samples."""
         return Samples(
             np.zeros(0, np.int64),
             np.zeros(0, np.int64),
@@ -517,18 +512,18 @@ def choose_busiest(seen: LookBuffers) -> None:
         links[position] = index
         links_busy_ps[position] = busy_ps
         listed_count = last + 1
-    for rest in range(links.size - listed_count):
-        links[listed_count + rest] = -1
-        links_busy_ps[listed_count + rest] = 0
+    for number in range(links.size - listed_count):
+        links[listed_count + number] = -1
+        links_busy_ps[listed_count + number] = 0
 
 
 @inlined
-def is_busier(seen: LookBuffers, index: int, own_ps: int, place: int) -> bool:
+def is_busier(seen: LookBuffers, index: int, own_ps: int, position: int) -> bool:
     """Whether a link goes before the one at a place of the list."""
-    other_ps = seen.links_busy_ps[place]
+    other_ps = seen.links_busy_ps[position]
     if other_ps != own_ps:
         return bool(other_ps < own_ps)
-    return bool(seen.before_ps[seen.links[place]] < seen.before_ps[index])
+    return bool(seen.before_ps[seen.links[position]] < seen.before_ps[index])
 
 
 @kernel
@@ -707,7 +702,6 @@ class EngineViews:
         return point_counters(self.world, job)
 
     def split_counters(self, job: int) -> list[int]:
-        """Results that each split of a job has split, by split."""
         splits = self.world.splits
         return [int(packets) for packets in splits["packets"][splits["job"] == job]]
 

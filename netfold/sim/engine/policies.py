@@ -87,5 +87,5 @@ def set_window(sender: Any, size_bytes: int) -> None:
 
 @inlined
 def frame_bytes(sender: Any) -> int:
-    """Bytes that a packet counts in its sender's window."""
+    # What a packet counts in its sender's window.
     return int(sender.sender.overhead_bytes + 4 * sender.sender.elements)

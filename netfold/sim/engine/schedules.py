@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import add_words, lift_words, survival
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.flow import start_flow
@@ -122,12 +122,12 @@ def merge_cells(at: int, row: int, number: int) -> None:
     cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
     source, target = planned.source * schedule.chunks, planned.target * schedule.chunks
     key = mix(
-        schedule.seed, purposes.RING_MERGE, schedule.job, schedule.operation, planned.target, planned.step
+        schedule.seed, rng_streams.RING_MERGE, schedule.job, schedule.operation, planned.target, planned.step
     )
     offset = 0
     for chunk in range(planned.first, planned.first + planned.count):
         arriving, local = natural(source + chunk), natural(target + chunk)
-        held = cells[arriving].held + cells[local].held
+        workers_held = cells[arriving].held + cells[local].held
         words = cells[arriving].words
         if cells[arriving].workers > 0:
             if cells[local].workers == 0:
@@ -137,9 +137,9 @@ def merge_cells(at: int, row: int, number: int) -> None:
                 cells[local].workers += cells[arriving].workers
             else:
                 merge_cell(world, row, arriving, local, key + np.uint64(32 * offset))
-        cells[local].held = held
+        cells[local].held = workers_held
         cells[arriving].state = GIVEN
-        if held == schedule.workers_count:
+        if workers_held == schedule.workers_count:
             finish_cell(world, row, chunk, local)
         offset += words
 
@@ -155,32 +155,32 @@ def move(cells: Any, source: int, target: int) -> None:
 
 
 @inlined
-def merge_cell(world: World, row: int, arriving: int, own: int, key: np.uint64) -> None:
+def merge_cell(world: World, row: int, arriving: int, own_cell: int, key: np.uint64) -> None:
     """Merge the words of two cells; the second then holds them."""
     schedule = world.schedules[row]
     cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
     lift_cell(world, row, arriving)
-    address, other, count = cells[arriving].address, cells[own].address, cells[arriving].words
-    threshold = survival(cells[arriving].workers, cells[own].workers)
-    cells[own].workers += cells[arriving].workers
+    address, other, count = cells[arriving].address, cells[own_cell].address, cells[arriving].words
+    threshold = survival(cells[arriving].workers, cells[own_cell].workers)
+    cells[own_cell].workers += cells[arriving].workers
     if cells[arriving].state == SCRATCH:
-        lift_cell(world, row, own)
-        merge_words(world, row, address, cells[own].address, count, threshold, key)
-        if cells[own].state == SCRATCH:
-            free_buffer(world, row, cells[own].address)
-        cells[own].address = address
-    elif cells[own].state == SCRATCH and schedule.merge != SIGN:
+        lift_cell(world, row, own_cell)
+        merge_words(world, row, address, cells[own_cell].address, count, threshold, key)
+        if cells[own_cell].state == SCRATCH:
+            free_buffer(world, row, cells[own_cell].address)
+        cells[own_cell].address = address
+    elif cells[own_cell].state == SCRATCH and schedule.merge != SIGN:
         merge_words(world, row, other, address, count, threshold, key)
     else:
         buffer = take_buffer(world, row)
         copy_words(words_at(buffer, count), words_at(address, count))
         merge_words(world, row, buffer, other, count, threshold, key)
-        if cells[own].state == SCRATCH:
+        if cells[own_cell].state == SCRATCH:
             free_buffer(world, row, other)
-        cells[own].address = buffer
-    cells[own].words = count
-    cells[own].state = SCRATCH
-    cells[own].is_lifted = cells[arriving].is_lifted
+        cells[own_cell].address = buffer
+    cells[own_cell].words = count
+    cells[own_cell].state = SCRATCH
+    cells[own_cell].is_lifted = cells[arriving].is_lifted
 
 
 @inlined
@@ -418,7 +418,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow = world.flows[flow_row]
     clock.flow_free = flow.next_free
     packets = transfers_at(schedule.transfers, schedule.transfers_count)[number].packets
-    flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
+    flow.key = mix(rng_streams.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
     flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
     flow.words_count, flow.units_count = words, packets
     flow.sender = schedule.sender

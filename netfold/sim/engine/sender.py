@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import push
@@ -49,7 +49,6 @@ def push_timer(world: World, sender: Any, timer: int) -> None:
 
 @inlined
 def disarm(sender: Any) -> None:
-    """Void a sender's timer."""
     sender.armed_ps, sender.armed_order = NEVER, -1
 
 
@@ -99,7 +98,7 @@ JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout lo
 def jitter_ps(world: World, stream: Any, timeout_ps: int, unit: int, number: int) -> int:
     """Extra timeout of a retransmitted unit, so that workers that collided do not collide again."""
     seed, worker = world.clock[0].seed, stream.worker
-    draw = mix(seed, purposes.JITTER, stream.job, worker, stream.serial, unit, number)
+    draw = mix(seed, rng_streams.JITTER, stream.job, worker, stream.serial, unit, number)
     return int(draw % np.uint64(max(timeout_ps // JITTER_SHARE, 1)))
 
 
@@ -108,7 +107,6 @@ def jitter_ps(world: World, stream: Any, timeout_ps: int, unit: int, number: int
 
 @inlined
 def new_packet(world: World, sender: Any, row: int, unit: int, attempt: int) -> int:
-    """A packet of a unit, from a sender to its target."""
     index = take_packet(world.clock, world.packets)
     packet = world.packets[index]
     packet.target = sender.target

@@ -47,7 +47,7 @@ from netfold.sim.engine.tables import (
     Table,
     World,
     empty_world,
-    enlarged,
+    enlarge,
     records,
 )
 from netfold.switch import registers
@@ -226,7 +226,7 @@ def add_flows(world: World, count: int, window: int) -> World:
     count, columns = max(count, old), max(window, world.flights.shape[1])
     flights = records((count, columns), rows.FLIGHT)
     flights[:old, : world.flights.shape[1]] = world.flights
-    flows = enlarged(world.flows, count)
+    flows = enlarge(world.flows, count)
     flows["serial"][old:] = flows["entry_order"][old:] = -1
     if count > old:
         flows["next_free"][old:] = np.append(np.arange(old + 1, count), clock.flow_free)
@@ -245,7 +245,7 @@ def add_job_counter(world: World, job: int) -> World:
 def add_packets(world: World, count: int) -> World:
     """World with `count` more free packets."""
     old, clock = world.packets.size, world.clock[0]
-    packets = enlarged(world.packets, old + count)
+    packets = enlarge(world.packets, old + count)
     packets["next"][old:] = np.arange(old + 1, old + count + 1)
     packets["next"][-1] = clock.packet_free
     clock.packet_free = old
@@ -270,17 +270,17 @@ def add_payloads(world: World, count: int) -> World:
 
 def with_room(world: World, packets_count: int, payloads_count: int) -> World:
     """World with room for the packets and payloads of one event; a table that is too short doubles."""
-    clock = world.clock[0]
-    if clock.packet_free_count < packets_count:
+    clock = np.ndarray.view(world.clock, np.ndarray)[0]  # not a record, whose attributes take Python long
+    if clock["packet_free_count"] < packets_count:
         world = add_packets(world, max(packets_count, world.packets.size))
-    if clock.payload_free_count < payloads_count:
+    if clock["payload_free_count"] < payloads_count:
         world = add_payloads(world, max(payloads_count, world.payloads.shape[0]))
-    if clock.heap_count + packets_count + 8 > world.heap.size:
-        world = world._replace(heap=enlarged(world.heap, 2 * world.heap.size + packets_count))
-    if clock.done_count + 8 > world.done.size:
-        world = world._replace(done=enlarged(world.done, 2 * world.done.size))
-    if clock.is_logging and clock.log_count >= world.log.size:
-        world = world._replace(log=enlarged(world.log, 2 * world.log.size + 4096))
+    if clock["heap_count"] + packets_count + 8 > world.heap.size:
+        world = world._replace(heap=enlarge(world.heap, 2 * world.heap.size + packets_count))
+    if clock["done_count"] + 8 > world.done.size:
+        world = world._replace(done=enlarge(world.done, 2 * world.done.size))
+    if clock["is_logging"] and clock["log_count"] >= world.log.size:
+        world = world._replace(log=enlarge(world.log, 2 * world.log.size + 4096))
     return world
 
 
@@ -342,17 +342,17 @@ def cut(world: World, link: int) -> None:
         lose_until(world, index, first)
         world.links[index].buffer_ps = DOWN
     row.wire_order = -1
-    left = []
+    entries = []
     for entry in world.heap[: clock.heap_count].tolist():
-        kind, index = entry[2] & ~ROW, entry[2] & ROW
-        if kind == DELAYED and world.packets[index].link == link:
+        event_kind, index = entry[2] & ~ROW, entry[2] & ROW
+        if event_kind == DELAYED and world.packets[index].link == link:
             lose(world, index)
         elif entry[2] not in waiting:
-            left.append(entry)
-    left.sort()  # a sorted list is a heap
-    if left:
-        world.heap[: len(left)] = np.array(left, world.heap.dtype)
-    clock.heap_count = len(left)
+            entries.append(entry)
+    entries.sort()  # a sorted list is a heap
+    if entries:
+        world.heap[: len(entries)] = np.array(entries, world.heap.dtype)
+    clock.heap_count = len(entries)
     row.queued_bytes = sum(int(world.packets[packet].size_bytes) for packet in queue(world, link))
     row.begun_leaves_ps = world.links[lane].free_at_ps = clock.now_ps
 
@@ -459,7 +459,7 @@ class Derived(NamedTuple):
 _KEPT: WeakKeyDictionary[Schedule, Derived] = WeakKeyDictionary()
 
 
-def derived(schedule: Schedule) -> Derived:
+def derive(schedule: Schedule) -> Derived:
     """The tables of a schedule, made once."""
     if schedule not in _KEPT:
         _KEPT[schedule] = _derive(schedule)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.exponents import quantize_block
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
@@ -307,19 +307,19 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
             if window.unit < stream.blocks_count:
                 packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
         if world.clock[0].is_keyed:
-            packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
+            packet.key = packet_key(world, index, rng_streams.WORKER_PACKET, stream.worker)
         fill_words(world, row, index)
         window.psn += 1
         put(world, natural(stream.first_link), index)
 
 
 @inlined
-def packet_key(world: World, index: int, purpose: int, sender: int) -> np.uint64:
+def packet_key(world: World, index: int, rng_stream: int, sender: int) -> np.uint64:
     """Key of a packet's random draws, the same for the same packet in every run."""
     packet = world.packets[index]
     key = mix(
         world.clock[0].seed,
-        purpose,
+        rng_stream,
         world.streams[packet.owner].job,
         sender,
         packet.serial,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from netfold.homomorphic.merge import lift_words, survival
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, push, world_at
@@ -117,9 +117,9 @@ def leave(at: int, index: int) -> None:
         return
     packet.target = point.switch
     if world.clock[0].is_keyed:
-        purpose = purposes.TIMER_LOOPBACK if packet.flags else purposes.LOOPBACK
+        rng_stream = rng_streams.TIMER_LOOPBACK if packet.flags else rng_streams.LOOPBACK
         packet.key = packet_key(
-            world, index, purpose, 65536 * point.index + world.streams[packet.owner].worker
+            world, index, rng_stream, 65536 * point.index + world.streams[packet.owner].worker
         )
     put_by_call(world.clock[0].at, point.loopback_link, index)
 
@@ -152,7 +152,7 @@ def replicate(at: int, index: int) -> None:
     packet = world.packets[index]
     point = world.points[packet.point]
     if packet.receiver == PARENT:
-        send_to_point(world.clock[0].at, index, point.switch, point.parent, purposes.PARTIAL)
+        send_to_point(world.clock[0].at, index, point.switch, point.parent, rng_streams.PARTIAL)
     else:
         first, count = point.first_receiver, point.receivers_count
         if packet.receiver >= 0:
@@ -180,7 +180,7 @@ def send_copies(at: int, index: int, node: int, first: int, count: int) -> None:
         if receiver.stream >= 0:
             send_to_worker(world, index, node, receiver.stream)
         elif receiver.point >= 0:
-            send_to_point(world.clock[0].at, index, node, receiver.point, purposes.DOWN_RESULT)
+            send_to_point(world.clock[0].at, index, node, receiver.point, rng_streams.DOWN_RESULT)
         else:
             send_to_split(world.clock[0].at, index, node, receiver.split)
 
@@ -216,8 +216,8 @@ def send_to_worker(world: World, index: int, node: int, row: int) -> None:
     world.windows[row, packet.slot].switch_psn += 1
     if world.clock[0].is_keyed:
         cause = world.streams[packet.owner].worker
-        purpose = purposes.TIMER_RESULT if packet.flags else purposes.RESULT
-        result.key = packet_key(world, copy, purpose, stream.worker * 65536 + cause)
+        rng_stream = rng_streams.TIMER_RESULT if packet.flags else rng_streams.RESULT
+        result.key = packet_key(world, copy, rng_stream, stream.worker * 65536 + cause)
     send_towards(world, node, copy)
 
 
@@ -236,22 +236,22 @@ def send_to_split(at: int, index: int, node: int, row: int) -> None:
     if world.clock[0].is_keyed:
         number = world.jobs[receiver.job].points_count + receiver.index
         cause = world.streams[packet.owner].worker
-        result.key = packet_key(world, copy, purposes.DOWN_RESULT, number * 65536 + cause)
+        result.key = packet_key(world, copy, rng_streams.DOWN_RESULT, number * 65536 + cause)
     dispatch(world.clock[0].at, node, copy)
 
 
 @kernel
-def send_to_point(at: int, index: int, node: int, row: int, purpose: int) -> None:
+def send_to_point(at: int, index: int, node: int, row: int, rng_stream: int) -> None:
     """Send a copy of a partial to the parent (PARTIAL) or of a result to a child that is a point."""
     world = world_at(at)
     packet = world.packets[index]
-    here = world.points[packet.point]
-    lower = here if purpose == purposes.PARTIAL else world.points[row]
+    sender = world.points[packet.point]
+    lower = sender if rng_stream == rng_streams.PARTIAL else world.points[row]
     copy = copy_content(world, index)
     result = world.packets[copy]
-    if purpose == purposes.PARTIAL:
+    if rng_stream == rng_streams.PARTIAL:
         result.kind = DATA
-        result.child = here.child
+        result.child = sender.child
     else:
         result.kind = RESULT
         result.receiver = TO_POINT
@@ -261,7 +261,7 @@ def send_to_point(at: int, index: int, node: int, row: int, purpose: int) -> Non
     result.route = lower.route
     if world.clock[0].is_keyed:
         cause = world.streams[packet.owner].worker
-        result.key = packet_key(world, copy, purpose, lower.index * 65536 + cause)
+        result.key = packet_key(world, copy, rng_stream, lower.index * 65536 + cause)
     dispatch(world.clock[0].at, node, copy)
 
 
@@ -423,7 +423,13 @@ def sign_draw(world: World, index: int, held: int) -> tuple[np.int64, np.uint64]
     sender = 65536 * point.index + packet.child
     threshold = survival(held, packet.workers)
     key = mix(
-        world.clock[0].seed, purposes.SIGN_MERGE, point.job, sender, packet.serial, packet.unit, packet.part
+        world.clock[0].seed,
+        rng_streams.SIGN_MERGE,
+        point.job,
+        sender,
+        packet.serial,
+        packet.unit,
+        packet.part,
     )
     return threshold, key
 
@@ -559,7 +565,7 @@ def on_slot_timer(at: int, row: int) -> None:
     packet.attempt = slot.attempt
     packet.words_count = slot.words_count
     packet.slot = (row >> 1) - point.register_base - job.slot_base
-    packet.version = slot.turn
+    packet.version = slot.generation
     packet.merge = slot.merge
     packet.point = stream.point
     packet.flags = 1

@@ -155,7 +155,7 @@ PACKET = np.dtype(
         ("payload", "i4"),  # row of the payload table holding its words, or −1
         ("words_count", "i4"),
         ("slot", "i4"),
-        ("version", "i4"),  # slots with timers: turn
+        ("version", "i4"),  # slots with timers: generation
         ("receiver", "i4"),  # results: child, or one of the constants below
         ("point", "i4"),  # the point where it is added up, or that it leaves from
         ("bits", "u4"),  # workers it holds, as a bitmap: none in jobs of more than `MEMBERS_MAX`
@@ -323,7 +323,10 @@ WINDOW = np.dtype(
         ("expected_psn", "i4"),  # PSN of the next result packet
         ("switch_expected_psn", "i4"),  # the switch's front end for this worker and queue pair
         ("switch_psn", "i4"),  # next result packet
-        ("version", "i4"),  # version of the unit that is, or will be, outstanding; slots with timers: turn
+        (
+            "version",
+            "i4",
+        ),  # version of the unit that is, or will be, outstanding; slots with timers: generation
         ("pad", "i4"),
         ("sent_ps", "i8"),  # the last time that the unit was sent
     ],
@@ -691,7 +694,7 @@ def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:
     return block[start : start + size_bytes].view(dtype).reshape(shape).view(np.recarray)
 
 
-def enlarged(table: Table, count: int) -> Table:
+def enlarge(table: Table, count: int) -> Table:
     """A longer table that begins with the old rows."""
     larger = records(count, table.dtype)
     larger[: table.size] = table

@@ -35,21 +35,22 @@ def down_paths(network: Network, job: Job) -> Down:
     to_child: dict[tuple[int, int], tuple[int, ...]] = {}
     last: dict[tuple[int, int], tuple[int, ...]] = {}
     to_splits: list[tuple[int, ...]] = []
-    before: list[tuple[int, ...]] = []  # links from its point to each split
+    split_paths: list[tuple[int, ...]] = []  # links from its point to each split
     via: dict[tuple[int, int], int] = {}  # the split that sends a child its copy
+    switches = job.switches
     for number, split in enumerate(job.splits):
         at = split.parent
-        node = job.switches[split.point] if at < 0 else job.splits[at].switch
+        node = switches[split.point] if at < 0 else job.splits[at].switch
         links = tuple(path(network, node, split.switch, split.route))
-        before.append((*(before[at] if at >= 0 else ()), *links))
+        split_paths.append((*(split_paths[at] if at >= 0 else ()), *links))
         to_splits.append(links)
         via.update(((split.point, child), number) for child in split.children)
     for point in range(1 + len(job.branches)):
         for index, (target, route) in enumerate(_children(job, point)):
             number = via.get((point, index), -1)
-            node = job.switches[point] if number < 0 else job.splits[number].switch
+            node = switches[point] if number < 0 else job.splits[number].switch
             links = last[point, index] = tuple(path(network, node, target, route))
-            to_child[point, index] = (*(before[number] if number >= 0 else ()), *links)
+            to_child[point, index] = (*(split_paths[number] if number >= 0 else ()), *links)
     return Down(to_child, last, tuple(to_splits))
 
 
@@ -60,14 +61,14 @@ def receivers_of(job: Job, place: int) -> tuple[int, ...]:
     """
     number = place - len(job.points)
     if number >= 0:
-        point, kept = job.splits[number].point, job.splits[number].children
+        point, children = job.splits[number].point, job.splits[number].children
     else:
         point, number = place, -1
         served = {child for split in job.splits if split.point == point for child in split.children}
-        kept = tuple(child for child in range(len(job.children_of(point))) if child not in served)
+        children = tuple(child for child in range(len(job.children_of(point))) if child not in served)
     targets = [target for target, _ in _children(job, point)]
     below = (split.switch for split in job.splits if (split.point, split.parent) == (point, number))
-    return (*(targets[child] for child in kept), *below)
+    return (*(targets[child] for child in children), *below)
 
 
 def with_splits(network: Network, job: Job, can_split: Callable[[int], bool]) -> Job:
@@ -119,14 +120,14 @@ def _grow(
         shared = _shared(group)
         able = [hops for hops in range(shared) if can_split(group[0].nodes[hops])]
         if not able:  # all go on as copies, and may meet a switch that can where some have left
-            rest = [way._replace(nodes=way.nodes[shared:]) for way in group]
-            direct += _grow(splits, point, parent, rest, routes=routes, can_split=can_split)
+            remaining_ways = [way._replace(nodes=way.nodes[shared:]) for way in group]
+            direct += _grow(splits, point, parent, remaining_ways, routes=routes, can_split=can_split)
             continue
         number, hops = len(splits), able[-1]
         splits.append(Split(group[0].nodes[hops], point, parent, (), routes[group[0].child]))
-        rest = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
-        kept = _grow(splits, point, number, rest, routes=routes, can_split=can_split)
-        splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(kept)))
+        remaining_ways = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
+        branches = _grow(splits, point, number, remaining_ways, routes=routes, can_split=can_split)
+        splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(branches)))
     return direct
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Words
+from netfold.homomorphic.merge import Words
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
     TIME_MAX_PS,
@@ -218,7 +218,6 @@ class Sampler:
         self._state = self._seen.waiting.astype(np.float64), signature, in_flight
 
     def samples(self) -> Samples:
-        """All samples so far."""
         links_count = self._engine.links_count
         if not self._spans:
             return Samples.none(links_count, self._jobs_count)
@@ -374,15 +373,7 @@ class Fabric:
     def begin_joint(
         self, joint: int, rank: int, number: int, *, words: Words, others: Iterable[tuple[int, int]]
     ) -> simpy.Event:
-        """Let a worker begin in joint operations; the event fires when it has finished all of them.
-
-        Parameters
-        ----------
-        number, words
-            The operation whose first worker it is, and its words.
-        others
-            Operations that are open, and its place in each.
-        """
+        """Let a worker begin operation `number`, and join others; fires when it has finished all."""
         self.engine.advance(int(self._environment.now))
         self.engine.begin(number, 0, words)
         for opened, worker_index in others:

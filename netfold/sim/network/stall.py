@@ -56,11 +56,10 @@ class StalledSlot:
     missing_count: int  # packets that its counter still waits for
     age_ps: int  # since the first waiting worker opened its stream
     last_event: str
-    """The last event at this slot."""
     cause: Cause
 
     def __str__(self) -> str:
-        lacks = f"{listed(self.missing)} missing" if self.missing else "no worker missing"
+        lacks = f"{list_names(self.missing)} missing" if self.missing else "no worker missing"
         return (
             f"slot {self.slot}, version {self.version}, unit {self.unit} of stream {self.stream} "
             f"at {self.switch}: {lacks}, {self.last_event}"
@@ -147,7 +146,7 @@ class Diagnosis:
         if not crashed:
             return [nothing]
         has = "have" if len(set(crashed)) > 1 else "has"
-        why = f"{workers_listed(crashed)} {has} crashed, and a step ends when all workers have finished it"
+        why = f"{list_workers(crashed)} {has} crashed, and a step ends when all workers have finished it"
         return [f"likely cause: {why}", f"try: {CRASH_ADVICE}", nothing]
 
     def _idle_lines(self) -> list[str]:
@@ -177,23 +176,23 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in flat.items()}
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Names with commas and "and", the first few of many."""
     if len(names) > NAMES_MAX:
         return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def workers_listed(workers: Iterable[int]) -> str:
+def list_workers(workers: Iterable[int]) -> str:
     """ "worker 3", or "workers 0, 1 and 2"."""
     numbers = [str(worker) for worker in sorted(set(workers))]
-    return f"worker{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+    return f"worker{'s' if len(numbers) > 1 else ''} {list_names(numbers)}"
 
 
 def _of_jobs(jobs: Iterable[str]) -> str:
     """ " of job a"; nothing where a variant has one job, which has no name."""
     names = sorted(set(jobs) - {""})
-    return f" of job{'s' if len(names) > 1 else ''} {listed(names)}" if names else ""
+    return f" of job{'s' if len(names) > 1 else ''} {list_names(names)}" if names else ""
 
 
 def _by_cause(
@@ -210,15 +209,15 @@ def _waiting(rows: list[StalledSlot | StalledMessage], has_example: bool) -> str
     slots = [row for row in rows if isinstance(row, StalledSlot)]
     of_jobs = _of_jobs(row.job for row in rows)
     if slots:
-        workers = workers_listed(worker for row in slots for worker in row.waiting)
+        workers = list_workers(worker for row in slots for worker in row.waiting)
         verb = "wait" if workers.startswith("workers") else "waits"
-        waiting = f"{workers}{of_jobs} {verb} for {_counted(slots, 'slot')}"
+        waiting = f"{workers}{of_jobs} {verb} for {_format_count(slots, 'slot')}"
     else:
-        waiting = f"{_counted(rows, 'message')}{of_jobs} in flight"
+        waiting = f"{_format_count(rows, 'message')}{of_jobs} in flight"
     return f"{waiting}, first {rows[0]}" if has_example else waiting
 
 
-def _counted(rows: Sequence[object], noun: str) -> str:
+def _format_count(rows: Sequence[object], noun: str) -> str:
     return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
 
 
@@ -340,7 +339,9 @@ def why_not_repeated(
         return None
     tried = ", ".join(dict.fromkeys(advice))
     other = names_of(lambda spec: spec.timeouts is not None)[0]
-    return Cause(f"{listed(facts)}, and program {program} never retransmits", f"{tried}, or program {other}")
+    return Cause(
+        f"{list_names(facts)}, and program {program} never retransmits", f"{tried}, or program {other}"
+    )
 
 
 def why_incomplete(
@@ -366,7 +367,7 @@ def why_diverged(
     if not facts:
         return None
     return Cause(
-        f"{workers_listed(workers)} received corrupted words ({listed(facts)}), "
+        f"{list_workers(workers)} received corrupted words ({list_names(facts)}), "
         "and therefore sent what the others do not",
         "no corruption with `detected: false` in `faults`",
     )
@@ -414,7 +415,7 @@ def _why_disturbed(
         return None
     kinds = dict.fromkeys(_NAMES[fault.fate] for fault in met)
     advice = f"no {' and no '.join(kinds)} in `faults`, or {remedy}"
-    return Cause(f"{listed(_disturbance_facts(network, met, links))}, and {rule}", advice)
+    return Cause(f"{list_names(_disturbance_facts(network, met, links))}, and {rule}", advice)
 
 
 def _disturbance_facts(
@@ -426,14 +427,15 @@ def _disturbance_facts(
         names = [network.link_names[link] for link in fault.links if link in set(links)]
         count = f"{fault.packets_count} packet{'s' if fault.packets_count > 1 else ''}"
         if names:
-            facts.append(f"`{_NAMES[fault.fate]}` {DID_TO_PACKETS[fault.fate]} {count} on {listed(names)}")
+            facts.append(
+                f"`{_NAMES[fault.fate]}` {DID_TO_PACKETS[fault.fate]} {count} on {list_names(names)}"
+            )
     return facts
 
 
 def _why_link_blocked(
     network: Network, link: int, outcome: LinkOutcomes, packet_bytes: int, repeats: bool
 ) -> Cause | None:
-    """Why a link passes no packets."""
     name = network.link_names[link]
     if outcome.is_down and outcome.waiting + outcome.dropped:
         refused = f", and it refused {outcome.dropped} because its buffer is full" if outcome.dropped else ""
@@ -527,8 +529,6 @@ Opened = tuple[int, int]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the network at a stall."""
-
     network: Network
     names: Sequence[str]
     """Names of the variant's jobs if there are several, else one empty name."""

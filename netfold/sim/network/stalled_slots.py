@@ -22,8 +22,8 @@ from netfold.sim.network.stall import (
     Snapshot,
     StalledMessage,
     StalledSlot,
+    list_workers,
     why_undelivered,
-    workers_listed,
 )
 from netfold.topologies.network import path
 from netfold.units import TIME
@@ -96,8 +96,6 @@ class _Unit(NamedTuple):
 
 
 class _JobDiagnosis:
-    """The rows of one job."""
-
     def __init__(
         self, engine: Engine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
     ) -> None:
@@ -196,11 +194,11 @@ class _JobDiagnosis:
     def _why_not_repeated(self, unit: _Unit, waiting: list[int]) -> Cause:
         """Why a unit stalled whose program sends nothing again: losses count from the start of the run."""
         snapshot, nodes = self.snapshot, self.snapshot.network.nodes
-        others = [worker for worker in range(len(self.job.hosts)) if worker not in waiting]
-        for worker in others:
+        workers_ahead = [worker for worker in range(len(self.job.hosts)) if worker not in waiting]
+        for worker in workers_ahead:
             if has_crashed(snapshot, self.job.hosts[worker]):
                 return self._why(ROOT, unit, ("worker", worker))[1]
-        links = [link for worker in (*waiting, *others) for link in self._round_trip(worker)]
+        links = [link for worker in (*waiting, *workers_ahead) for link in self._round_trip(worker)]
         since_ps = min(snapshot.opened[self.number, worker][1] for worker in waiting)
         switches = {point.switch for point in self._points}
         cleared = next(
@@ -226,10 +224,10 @@ class _JobDiagnosis:
             disturbances=snapshot.disturbances,
             cleared=cleared,
         )
-        absent = [worker for worker in others if self._opened(worker) <= unit.stream]
+        absent = [worker for worker in workers_ahead if self._opened(worker) <= unit.stream]
         if not cause and absent:
             return self._why(ROOT, unit, ("worker", absent[0]))[1]
-        return cause or unknown_cause(f"of {self._listed(waiting)} through the tree and back")
+        return cause or unknown_cause(f"of {self._list_workers(waiting)} through the tree and back")
 
     def _children_by_worker(self, point: int) -> dict[int, Child]:
         """The child of a point that leads to each worker below it."""
@@ -260,7 +258,7 @@ class _JobDiagnosis:
             stream=unit.stream,
             unit=unit.unit,
             waiting=tuple(sorted(map(self._placed.rank, waiting))),
-            missing=tuple(self._named(child) for child in missing),
+            missing=tuple(self._name_child(child) for child in missing),
             missing_count=state.missing_count if state else len(missing),
             age_ps=self.snapshot.time_ps - min(opened),
             last_event=self._last_event(point, state) if state else "no slot state",
@@ -270,17 +268,17 @@ class _JobDiagnosis:
     def _switch(self, point: int) -> str:
         return self.snapshot.network.nodes[self._points[point].switch]
 
-    def _named(self, child: Child) -> str:
+    def _name_child(self, child: Child) -> str:
         is_worker, number = child[0] == "worker", child[1]
         return f"worker {self._placed.rank(number)}" if is_worker else f"switch {self._switch(number)}"
 
-    def _listed(self, workers: Iterable[int]) -> str:
-        return workers_listed([self._placed.rank(worker) for worker in workers])
+    def _list_workers(self, workers: Iterable[int]) -> str:
+        return list_workers([self._placed.rank(worker) for worker in workers])
 
     def _last_event(self, point: int, state: SlotState) -> str:
         if state.last_ps < 0:
             return "no packet has arrived"
-        child = self._named(self._points[point].children[state.last_child])
+        child = self._name_child(self._points[point].children[state.last_child])
         ago = (
             TIME.rough(self.snapshot.time_ps - state.last_ps)
             if state.last_ps < self.snapshot.time_ps
@@ -294,9 +292,9 @@ class _JobDiagnosis:
         if child[0] == "point":
             branch = job.branches[child[1] - 1]
             way = path(snapshot.network, branch.switch, self._points[point].switch, branch.route)
-            words = f"from {self._named(child)} to {self._switch(point)}"
+            words = f"from {self._name_child(child)} to {self._switch(point)}"
             return 1, self._why_undelivered(way) or self._why_without_loss(way, words)
-        worker, name = child[1], self._named(child)
+        worker, name = child[1], self._name_child(child)
         pending = [wait for wait in self._outstanding if wait.worker == worker]
         if any(wait.is_crashed for wait in pending) or has_crashed(snapshot, job.hosts[worker]):
             return 0, Cause(
@@ -352,7 +350,7 @@ class _JobDiagnosis:
         ways = [link for worker in waiting for link in self._round_trip(worker)]
         ways += [self.job.loopback_link] if self.job.loopback_link >= 0 else []
         return self._why_undelivered(ways) or self._why_without_loss(
-            ways, f"of the results to {self._listed(waiting)}"
+            ways, f"of the results to {self._list_workers(waiting)}"
         )
 
     def _round_trip(self, worker: int) -> list[int]:
@@ -385,7 +383,7 @@ class _JobDiagnosis:
         cause = (
             absent[0]
             if absent
-            else self._why_undelivered(ways) or unknown_cause(f"of {workers_listed(waiting)}")
+            else self._why_undelivered(ways) or unknown_cause(f"of {list_workers(waiting)}")
         )
         lacking = [child for child, (rank, _) in zip(missing, ranked_causes, strict=True) if rank == 0]
         return self._row(ROOT, unit, waiting, state=None, missing=lacking, cause=cause)

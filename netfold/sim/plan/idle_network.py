@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -100,20 +102,34 @@ def job_traffic(network: Network, *trees: Job) -> Traffic:
 
     A job may have several trees, each with a share of its words.
     """
-    traffics = [_tree_traffic(network, tree) for tree in trees]
+    traffics = [_traffic_of(network, tree) for tree in trees]
     load: Counter[int] = Counter()
-    for each in traffics:
-        load.update(each.load)
+    for traffic in traffics:
+        load.update(traffic.load)
     return Traffic(tuple(way for each in traffics for way in each.paths), load)
+
+
+_TRAFFIC: WeakKeyDictionary[Network, dict[Any, Traffic]] = WeakKeyDictionary()
+_TREES_MAX = 8  # of a network, whose traffic is kept: bounds, paces, timeouts and slots ask for the same
+
+
+def _traffic_of(network: Network, job: Job) -> Traffic:
+    kept = _TRAFFIC.setdefault(network, {})
+    tree = (job.hosts, job.homes, job.routes, job.switch, job.branches, job.splits, job.loopback_link)
+    if (name := (tree, job.server)) not in kept:
+        while len(kept) >= _TREES_MAX:
+            del kept[next(iter(kept))]
+        kept[name] = _tree_traffic(network, job)
+    return kept[name]
 
 
 def _tree_traffic(network: Network, job: Job) -> Traffic:
     homes = job.homes or (0,) * len(job.hosts)
-    down = down_paths(network, job)
+    down, switches = down_paths(network, job), job.switches
     up = {
-        (point, index): path(network, job.hosts[number], job.switches[point], job.routes[number])
+        (point, index): path(network, job.hosts[number], switches[point], job.routes[number])
         if is_worker
-        else path(network, job.switches[number], job.switches[point], job.branches[number - 1].route)
+        else path(network, switches[number], switches[point], job.branches[number - 1].route)
         for point in range(1 + len(job.branches))
         for index, (is_worker, number) in enumerate(job.children_of(point))
     }
@@ -160,31 +176,21 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
     acknowledgements do not.
     """
     size_bytes = window.frame.wire_bytes(window.frame.elements, first=True, last=True)
+
+    @cache  # paths share links
+    def times_ps(link: int, size_bytes: int) -> tuple[int, int]:
+        """Of a packet on an idle link, with its delay, and of those before it."""
+        time_ps, load = link_time_ps(network, link, size_bytes), traffic.load.get(link)
+        wait_ps = (math.ceil(window.packets * load) - 1) * time_ps if load else 0
+        return time_ps + int(network.delay_ps[link]), wait_ps
+
     longest_ps = 0
     for worker_path in traffic.paths:
-        sizes = [*((link, size_bytes) for link in worker_path.there)]
-        sizes += [(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
-        times_ps = [(link, link_time_ps(network, link, size)) for link, size in sizes]
-        delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
-        waits_ps = [
-            (math.ceil(window.packets * traffic.load[link]) - 1) * time_ps
-            for link, time_ps in times_ps
-            if traffic.load.get(link)
-        ]
-        total_ps = sum(time_ps for _, time_ps in times_ps) + delay_ps + max(waits_ps, default=0)
-        longest_ps = max(longest_ps, total_ps)
+        hops_ps = [times_ps(link, size_bytes) for link in worker_path.there]
+        hops_ps += [times_ps(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
+        longest_wait_ps = max((wait_ps for _, wait_ps in hops_ps), default=0)
+        longest_ps = max(longest_ps, sum(time_ps for time_ps, _ in hops_ps) + longest_wait_ps)
     return longest_ps
-
-
-def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
-    """Longest one-way time of a packet on an idle network."""
-    return max(
-        sum(
-            link_time_ps(network, link, packet_bytes) + int(network.delay_ps[link])
-            for link in worker_path.there
-        )
-        for worker_path in traffic.paths
-    )
 
 
 class Busiest(NamedTuple):
@@ -254,7 +260,6 @@ class Start(NamedTuple):
 
     trees: int
     window_elements: int
-    """Elements in the window of one tree."""
     own_elements_per_s: float
     """The rate of the workers' own links."""
     elements_per_s: float
@@ -279,7 +284,6 @@ class Pace(NamedTuple):
     """How its trees start, if there are several."""
 
     def time_ps(self, elements: float) -> float:
-        """Time of one operation."""
         moving_ps = elements / self.elements_per_s * PS_PER_S
         if self.start is not None:
             moving_ps = max(moving_ps, self.start.last_ps(elements))
@@ -351,7 +355,7 @@ def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[
         for tiers, links in _by_tiers(network, way).items():
             flows[tiers].append(way)
             used[tiers] |= links
-    told = []
+    warnings = []
     for tiers, crowd in sorted(flows.items()):
         count = len(used[tiers])
         if 2 * count >= min(len(crowd), _links_between(network, tiers)):
@@ -361,12 +365,12 @@ def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[
         equal = [_by_tiers(network, equal_shares(network, *ends))[tiers] for ends in racks]
         links_count = len(used[tiers].union(*equal))
         if 2 * count < min(len(crowd), links_count):
-            told.append(
+            warnings.append(
                 f"hashes put {len(crowd)} flows on {count} of the {links_count} links from tier {tiers[0]} "
                 f"to tier {tiers[1]} that their shortest paths have: other seeds spread them better; compare "
                 "several, or use routing: spray"
             )
-    return tuple(told)
+    return tuple(warnings)
 
 
 def _by_tiers(network: Network, links: Iterable[int]) -> defaultdict[Tiers, set[int]]:

@@ -276,9 +276,6 @@ class Overlap(Option):
         return self.rank(bucket) + (2 * last if self.decode == "last" else 0)
 
 
-# Throughputs to compare with.
-
-
 @dataclass(frozen=True)
 class Reference(Option):
     """A throughput shown beside the simulated one, published in most cases."""
@@ -422,7 +419,7 @@ class HostAllocation:
         ScenarioError
             Too few hosts, or a host that is unknown, named twice, or used by an earlier job.
         """
-        chosen = self._chosen(count, placement, location, what)
+        chosen = self._choose(count, placement, location, what)
         for host in chosen:
             if host in self._taken:
                 noun, owner = self._taken[host]
@@ -438,7 +435,7 @@ class HostAllocation:
     def release(self, location: Location) -> None:
         self._taken = {host: occupant for host, occupant in self._taken.items() if occupant[1] != location}
 
-    def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
+    def _choose(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
         is_named, seed = not isinstance(placement, str), location.scenario.seed
         try:
             if is_named or not self._taken:
@@ -467,8 +464,8 @@ class HostAllocation:
 
     def owner(self, host: str) -> Location | None:
         """The job that runs a worker or server on a host."""
-        taken = self._taken.get(host)
-        return None if taken is None else taken[1]
+        occupant = self._taken.get(host)
+        return None if occupant is None else occupant[1]
 
     def _free(self) -> list[str]:
         return [host for host in hosts(self._graph) if host not in self._taken]

@@ -48,7 +48,7 @@ _WRITERS: dict[str, Writer] = {
 """Metrics whose values are not written as others of their unit."""
 
 
-def written(name: str, values: Values) -> str:
+def format_metric(name: str, values: Values) -> str:
     """A metric of a variant as tables show it."""
     writer = _WRITERS.get(name)
     return writer(values) if writer else _UNITS.get(BY_NAME[name].unit, words.optional)(values.get(name))
@@ -56,8 +56,6 @@ def written(name: str, values: Values) -> str:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table."""
-
     heading: str
     cells: Sequence[str | Text]
     name: str = ""  # of the metric, if it is one
@@ -89,7 +87,7 @@ def metric_columns(
         columns.append(
             TableColumn(
                 heading=metric.label or name,
-                cells=[writer(values) if writer else written(name, values) for values in variants],
+                cells=[writer(values) if writer else format_metric(name, values) for values in variants],
                 name=name,
                 is_right=metric.unit is not Unit.FLAG and metric.shown_if is None,
                 is_number=metric.unit is not Unit.FLAG,
@@ -165,10 +163,10 @@ class FittingTable(Table):
         return groups
 
     def _with(self, numbers: Sequence[int]) -> Table:
-        kept = [self.columns[number] for number in numbers]
+        columns = [self.columns[number] for number in numbers]
         table = Table()
-        for column in kept:
+        for column in columns:
             table.add_column(column.header, justify=column.justify, no_wrap=True)
-        for cells in zip(*(column.cells for column in kept), strict=True):
+        for cells in zip(*(column.cells for column in columns), strict=True):
             table.add_row(*cells)
         return table

@@ -18,7 +18,9 @@ from rich.text import Text
 
 from netfold.errors import DataError
 from netfold.sim.report import words
-from netfold.sim.report.answer import (
+from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
+from netfold.sim.report.display import Svg, VerbResult
+from netfold.sim.report.ranking import (
     AS_GIVEN,
     BY,
     Baseline,
@@ -37,8 +39,6 @@ from netfold.sim.report.answer import (
     short,
     times_baseline,
 )
-from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
-from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
@@ -97,10 +97,10 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
-        *_published(variants),
-        *_fused(variants),
+        *_published_lines(variants),
+        *_fusion_lines(variants),
         *_workers_held(variants),
-        *_injected(summary["injected"]),
+        *_injection_lines(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
     return FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, columns=columns)
@@ -120,7 +120,7 @@ def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _published(variants: list[dict[str, Any]]) -> list[str]:
+def _published_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every published figure; only the report shows bounds."""
     return [
         f"{entry['label']} for {variant['name']}: {words.scaled(entry['elements_per_s'], '')} elements/s, "
@@ -131,12 +131,12 @@ def _published(variants: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _fused(variants: list[dict[str, Any]]) -> list[str]:
+def _fusion_lines(variants: list[dict[str, Any]]) -> list[str]:
     """A line for every variant whose step was predicted from the buckets that its layers are in."""
     return [
         f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
-        f"{words.counted(variant['fusion']['layers'], 'layer')} in "
-        f"{words.counted(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
+        f"{words.format_count(variant['fusion']['layers'], 'layer')} in "
+        f"{words.format_count(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
         f"{words.time(metrics['predicted_iteration_time_us'])}, and takes "
         f"{words.time(metrics['iteration_time_us'])}"
         for variant in variants
@@ -172,14 +172,14 @@ def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
         for row in words.parts(variant["metrics"]):
             name = row["label"] if row["phase"] == "network" else row["phase"]
             shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
-        shown = [name for name, share in shares.items() if share >= SHARE_MIN]
-        if len(shown) > 1:
-            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in shown)
+        names = [name for name, share in shares.items() if share >= SHARE_MIN]
+        if len(names) > 1:
+            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in names)
             lines.append(f"time of {variant['name']}: {text}")
     return lines
 
 
-def _injected(entries: list[dict[str, Any]]) -> list[str]:
+def _injection_lines(entries: list[dict[str, Any]]) -> list[str]:
     """A line for every fault."""
     return [
         f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
@@ -188,7 +188,6 @@ def _injected(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def verdict_text(verdict: str) -> Text:
-    """The verdict in its colour."""
     styles = {"pass": "green", "approximate": "bold cyan", "stalled": "bold yellow"}
     return Text(verdict, style=styles.get(kind(verdict), "bold red"))
 
@@ -206,8 +205,6 @@ _COLUMNS = ("rank", "run", "variant", "group", "verdict", "against", "bottleneck
 
 @dataclass(frozen=True)
 class VariantRow:
-    """One variant of one run."""
-
     run: str  # "<scenario>/<folder>"
     variant: str
     verdict: str
@@ -307,8 +304,8 @@ class Comparison(VerbResult):
             for row in sorted(self.rows, key=lambda row: (row.group, row.rank is None, row.rank or 0))
         ]
         with house_style():
-            drawn = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
-            return None if drawn is None else to_svg(drawn)
+            chart = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
+            return None if chart is None else to_svg(chart)
 
     def _ranked(self, row: VariantRow) -> str:
         """The rank of a row in its group, and whether others share it."""
@@ -319,8 +316,8 @@ class Comparison(VerbResult):
 
     def _legend(self) -> list[str]:
         several = len(self.runs) > 1
-        runs = [f"{number}  {name}{self._marked(name)}" for number, name in enumerate(self.runs, start=1)]
-        told = [
+        runs = [f"{number}  {name}{self._mark(name)}" for number, name in enumerate(self.runs, start=1)]
+        explanations = [
             f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''}: {text}"
             for row in self.rows
             if (text := sentence(row.parts))
@@ -336,12 +333,12 @@ class Comparison(VerbResult):
             _LEGEND,
             *(by if self.sort == AS_GIVEN else ()),
             *runs,
-            *told,
+            *explanations,
             *coming,
             *(f"note: {note}" for note in self.notes),
         ]
 
-    def _marked(self, name: str) -> str:
+    def _mark(self, name: str) -> str:
         """The mark of the baseline: a run, or one variant of it."""
         if self.baseline == name:
             variants = dict.fromkeys(row.against.removeprefix(f"{name} ") for row in self.rows if row.against)

@@ -20,10 +20,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import groups_of, order_key, times_baseline
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
-from netfold.sim.report.words import fairness, shown
+from netfold.sim.report.ranking import groups_of, order_key, times_baseline
+from netfold.sim.report.words import fairness, format_value
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.results.summary import GOOD, kind
@@ -40,7 +40,6 @@ _COLOURS = (
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKS = "os^Dv"
 _MARKS_COUNT = 5
-"""Marks on each line."""
 _THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the first line is
 TASKS_MAX = 10  # jobs whose training is drawn
 _ROW_INCHES = 1.95
@@ -58,7 +57,6 @@ class _Row(NamedTuple):
     column: str  # loss or test_score
     curves: pl.DataFrame  # the task's, all steps
     is_last: bool
-    """Whether this is the last row of its task."""
     metric: str = ""
     """The metric of the score, where the row shows one."""
     targets: tuple[float, ...] = ()  # scores to reach
@@ -156,17 +154,17 @@ def learning(run: RunFolder) -> Figure | None:
     return figure
 
 
-def _rows(run: RunFolder, found: pl.DataFrame) -> list[_Row]:
+def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:
     """Rows of the figure: of each task its loss, and its score if it was tested."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for entry in run.summary["variants"]:
-        points = found.filter(variant=entry["name"])
+        points = steps.filter(variant=entry["name"])
         if not points.is_empty():
             job = entry["name"].partition("/")[2]
             tasks.setdefault((job, _task(entry)), []).append(entry["name"])
     rows: list[_Row] = []
     for (job, task), labels in list(tasks.items())[:TASKS_MAX]:
-        points = found.filter(pl.col("variant").is_in(labels))
+        points = steps.filter(pl.col("variant").is_in(labels))
         is_only = [task_name for _, task_name in tasks].count(task) == 1
         name = task if task and is_only else ", ".join(part for part in (job, task) if part)
         which = f"{name}: " if len(tasks) > 1 else ""
@@ -191,7 +189,7 @@ def _targets(run: RunFolder, labels: list[str]) -> tuple[float, ...]:
 def _task(entry: dict[str, Any]) -> str:
     """What is trained on what, as a scenario says it."""
     workload = entry.get("setup", {}).get("workload", {})
-    return " on ".join(shown(workload[key]) for key in ("model", "data") if key in workload)
+    return " on ".join(format_value(workload[key]) for key in ("model", "data") if key in workload)
 
 
 def _draw(axes: Axes, lines: dict[str, _Line], names: list[str]) -> None:
@@ -218,8 +216,8 @@ def _points(row: _Row, axis: _Axis, label: str) -> _Line:
     return points[axis.before], points["loss"].rolling_mean(smoothed, min_samples=1)
 
 
-def _smoothed_steps(own: pl.DataFrame) -> int:
-    return max(1, own["step"].n_unique() // _SMOOTHED_SHARE)
+def _smoothed_steps(steps: pl.DataFrame) -> int:
+    return max(1, steps["step"].n_unique() // _SMOOTHED_SHARE)
 
 
 def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
@@ -461,7 +459,7 @@ def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     phases = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = phases["worker"].unique().sort().to_list()
-    shown = _chosen(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
+    sample = _choose(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
     began_ps = step["start_ps"]
     bars = [
         Bar(
@@ -471,14 +469,14 @@ def _panel(run: RunFolder, variant: str) -> Panel:
             start_us=(row["start_ps"] - began_ps) / 1e6,
             end_us=(row["end_ps"] - began_ps) / 1e6,
         )
-        for row in phases.filter(pl.col("worker").is_in(shown)).iter_rows(named=True)
+        for row in phases.filter(pl.col("worker").is_in(sample)).iter_rows(named=True)
         if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
     ]
-    note = f" ({len(shown)} of {len(workers)} workers shown)" if len(shown) < len(workers) else ""
+    note = f" ({len(sample)} of {len(workers)} workers shown)" if len(sample) < len(workers) else ""
     return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
 
 
-def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
+def _choose(workers: Sequence[int], slowest: int) -> list[int]:
     """At most `LANES_MAX` of the sorted workers, evenly spread; the slowest replaces its neighbour."""
     if len(workers) <= LANES_MAX:
         return list(workers)
@@ -550,10 +548,10 @@ def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
     at_device = [bar for bar in bars if not bar.name.startswith(words.NETWORK)]
     passes = [bar for bar in at_device if bar.bucket == _COMPUTE_BUCKET]
     codec = [bar for bar in at_device if bar.bucket != _COMPUTE_BUCKET]
-    device = _stacked(at_device)
+    device = _stack(at_device)
     if len(device) > 1:
-        device = [*_stacked(passes), *_stacked(codec)]
-    return [*device, *_stacked(network)]
+        device = [*_stack(passes), *_stack(codec)]
+    return [*device, *_stack(network)]
 
 
 def _tracks_max(bars: Sequence[Bar]) -> int:
@@ -562,7 +560,7 @@ def _tracks_max(bars: Sequence[Bar]) -> int:
     return max((len(_tracks([bar for bar in bars if bar.worker == worker])) for worker in workers), default=0)
 
 
-def _stacked(bars: Sequence[Bar]) -> list[list[Bar]]:
+def _stack(bars: Sequence[Bar]) -> list[list[Bar]]:
     """Bars on as few tracks as their overlaps allow, each on the first that is free."""
     tracks: list[list[Bar]] = []
     for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
@@ -615,13 +613,13 @@ def figures(run: RunFolder) -> dict[str, bytes]:
         "utilisation.svg": utilisation,
         "training.svg": learning,
     }
-    drawn: dict[str, bytes] = {}
+    svgs: dict[str, bytes] = {}
     with style.house_style():
         for name, function in draw.items():
             figure = function(run)
             if figure is not None:
-                drawn[name] = style.to_svg(figure)
-    return drawn
+                svgs[name] = style.to_svg(figure)
+    return svgs
 
 
 def throughput(run: RunFolder) -> Figure:
@@ -724,15 +722,15 @@ def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
         for part in parts:
             name, time = words.phase_name(part), part["time_us"] / factor_us
             if time and name in colours:
-                axes.barh(row, time, left=left, height=0.62, **_filled(colours[name]))
+                axes.barh(row, time, left=left, height=0.62, **_fill(colours[name]))
                 left += time
         style.beside(axes, row, words.time(total_us))
     axes.set_xlim(left=0)
-    style.legend_below(figure, [Patch(**_filled(colour)) for colour in colours.values()], list(colours))
+    style.legend_below(figure, [Patch(**_fill(colour)) for colour in colours.values()], list(colours))
     return figure
 
 
-def _filled(colour: str | None) -> dict[str, Any]:
+def _fill(colour: str | None) -> dict[str, Any]:
     """Style of a part of a bar: its colour, or hatched without one."""
     if colour is None:
         return {"facecolor": "white", "edgecolor": style.MIDDLE_GREY, "hatch": "////"}
@@ -764,9 +762,9 @@ def bytes_sent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
             size = size_bytes / metrics["steps"] / factor
             legend[label] = axes.barh(row, size, left=left, height=0.62, color=labels[label])
             left += size
-        rest = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
+        other_bytes = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
         hatched = axes.barh(
-            row, rest, left=left, height=0.62, color="white", edgecolor=style.MIDDLE_GREY, hatch="////"
+            row, other_bytes, left=left, height=0.62, color="white", edgecolor=style.MIDDLE_GREY, hatch="////"
         )
         compression = words.times(metrics["compression_ratio"])
         style.beside(

@@ -15,10 +15,10 @@ from netfold.errors import DataError
 from netfold.sim import files
 from netfold.sim.processor import note_of
 from netfold.sim.report import words
-from netfold.sim.report.answer import answers, groups_of, legend, sentence, times_baseline
 from netfold.sim.report.columns import TableColumn, metric_columns
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
+from netfold.sim.report.ranking import answers, groups_of, legend, sentence, times_baseline
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -27,7 +27,7 @@ from netfold.sim.results.summary import kind
 # Writing figures and a report into the folder that they are of, and nowhere else.
 
 
-def write_pages(folder: Path, drawn: Mapping[str, bytes], report: str) -> Path:
+def write_pages(folder: Path, svgs: Mapping[str, bytes], report: str) -> Path:
     """Write `figures/*.svg` and `report.html`; returns the path of the report.
 
     Raises
@@ -40,20 +40,20 @@ def write_pages(folder: Path, drawn: Mapping[str, bytes], report: str) -> Path:
     figures, page = folder / "figures", folder / "report.html"
     if figures.is_symlink() or (figures.exists() and not figures.is_dir()):
         raise _other(figures, "a link" if figures.is_symlink() else "a file", "a folder")
-    for path in (page, *(figures / name for name in drawn)):
+    for path in (page, *(figures / name for name in svgs)):
         if path.is_dir() and not path.is_symlink():
             raise _other(path, "a folder", "a file")
     with files.writing(folder, "free space"):
         figures.mkdir(exist_ok=True)
-        files.write_files(figures, drawn)
+        files.write_files(figures, svgs)
         files.sync_folder(figures)
         files.write_file(page, report.encode())
     return page
 
 
-def _other(path: Path, found: str, wanted: str) -> DataError:
+def _other(path: Path, content: str, wanted: str) -> DataError:
     return DataError(
-        f"{path}: is {found}, {wanted} is to be written there", "remove it, and repeat the command"
+        f"{path}: is {content}, {wanted} is to be written there", "remove it, and repeat the command"
     )
 
 
@@ -98,11 +98,11 @@ def build_report(path: Path) -> Path:
 
 def write_report(run: RunFolder) -> Path:
     """Write `figures/*.svg` and `report.html` into a run's folder from its tables."""
-    drawn = figures(run)
-    return write_pages(run.path, drawn, render(run, drawn))
+    svgs = figures(run)
+    return write_pages(run.path, svgs, render(run, svgs))
 
 
-def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
+def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
     """HTML text of a run's report, with its figures embedded."""
     environment = jinja2.Environment(
         autoescape=True,
@@ -151,7 +151,7 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
             "columns": metric_columns(PAGE_SWITCHES, [variant["metrics"] for variant in on_switches]),
         },
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
-        figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
+        figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in svgs.items()],
         links=_busiest_links(run),
         links_max=LINKS_MAX,
         rows_max=ROWS_MAX,

@@ -29,7 +29,7 @@ from matplotlib.textpath import text_to_path
 from matplotlib.transforms import IdentityTransform
 
 from netfold.sim.report import style, words
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.display import Svg
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
 from netfold.topologies.layout import NODES_DRAWN_MAX, Class, ClassLink, Place, classes_of, layout
@@ -71,7 +71,7 @@ class Drawing(Protocol):
 
 
 def drawing_of(graph: nx.Graph) -> Drawing:
-    """A drawing of a valid graph: of its nodes, or of its classes where it is large."""
+    # Of a valid graph's nodes, or of its classes where it is large.
     return _Classes(graph) if len(graph) > NODES_DRAWN_MAX else _Nodes(graph)
 
 
@@ -156,8 +156,8 @@ class _Nodes:
                 axes.add_patch(Rectangle(corner, *size, color="#f0f0f0", zorder=0))
                 axes.text(fmean(xs), corner[1], name, ha="center", va="top", size=7, color=style.DARK_GREY)
             else:
-                where: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 2, "bbox": _PAPER}
-                axes.text(fmean(xs), fmean(ys), name.split()[-1], size=9, **where)
+                text_style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 2, "bbox": _PAPER}
+                axes.text(fmean(xs), fmean(ys), name.split()[-1], size=9, **text_style)
 
     def _draw_links(self, axes: Axes, look: Look) -> None:
         """A line for each link, the busiest on top."""
@@ -277,7 +277,7 @@ class _Names(Artist):
 
 @cache
 def _width(name: str) -> float:
-    """Of text in the house font, over the size of that."""
+    # Of text in the house font, over the size of that.
     return float(text_to_path.get_text_width_height_descent(name, FontProperties(size=1), False)[0])
 
 
@@ -357,22 +357,22 @@ class _Classes:
         axes.set_xlim(min(xs) - 2.0, max(xs) + 2.0)
         axes.set_ylim(-0.3, self._rows - 0.7)
 
-    def _lines(self, one: Class, links: list[str], is_able: bool) -> list[str]:
+    def _lines(self, node_class: Class, links: list[str], is_able: bool) -> list[str]:
         """Lines in a box: "32 × leaf", the hosts on each, the links within the class, profiles."""
-        data = self._classes.nodes[one]
-        count, profiles, each = len(data["members"]), ", ".join(data["profiles"]), data["hosts"]
-        lines = [f"{count} × {one.name}" if profiles else f"{count} hosts"]
-        if any(each):
-            few = " to ".join(map(str, dict.fromkeys((each[0], each[-1]))))
-            lines.append(f"{few} host{'s' if each != [1] else ''} on each")
+        data = self._classes.nodes[node_class]
+        count, profiles, hosts_each = len(data["members"]), ", ".join(data["profiles"]), data["hosts"]
+        lines = [f"{count} × {node_class.name}" if profiles else f"{count} hosts"]
+        if any(hosts_each):
+            few = " to ".join(map(str, dict.fromkeys((hosts_each[0], hosts_each[-1]))))
+            lines.append(f"{few} host{'s' if hosts_each != [1] else ''} on each")
         return [*lines, *links, *([f"{profiles}{': can aggregate' if is_able else ''}"] if profiles else [])]
 
 
 def _rates_text(links: Sequence[ClassLink]) -> str:
     """ "512 links of 100Gbps", the fastest first; an edge is one link here."""
     counted = sorted(Counter(link.rate_bps for link in links).items(), reverse=True)
-    shown = [f"{count} links of {RATE.format(rate)}" for rate, count in counted[:3]]
-    return ", ".join(shown) + (", …" if len(counted) > 3 else "")
+    rate_texts = [f"{count} links of {RATE.format(rate)}" for rate, count in counted[:3]]
+    return ", ".join(rate_texts) + (", …" if len(counted) > 3 else "")
 
 
 def _busy_texts(links: Sequence[ClassLink], look: Look, is_within: bool = False) -> list[str]:
@@ -480,10 +480,10 @@ _TITLE_CHARACTERS = 120  # over a panel of full width
 
 def utilisation(run: RunFolder) -> Figure | None:
     """A panel for each variant, links coloured by how busy they were; None if nodes were not recorded."""
-    known = graphs(run)
-    if not known:
+    graphs_by_variant = graphs(run)
+    if not graphs_by_variant:
         return None
-    panels = dict(list(known.items())[:VARIANTS_MAX])
+    panels = dict(list(graphs_by_variant.items())[:VARIANTS_MAX])
     columns = 2 if len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX else 1
     drawings = [drawing_of(graph) for graph in panels.values()]
     width = style.WIDTH_INCHES / columns
@@ -501,7 +501,11 @@ def utilisation(run: RunFolder) -> Figure | None:
         axes.set_title(title, fontsize=9.5 if columns == 1 else 8)
     for axes in grid[len(panels) :]:
         axes.axis("off")
-    more = f", in the first {len(panels)} of {len(known)} variants" if len(known) > len(panels) else ""
+    more = (
+        f", in the first {len(panels)} of {len(graphs_by_variant)} variants"
+        if len(graphs_by_variant) > len(panels)
+        else ""
+    )
     figure.suptitle(f"How busy links were{more}", x=0.01, ha="left", size=11, weight="bold")
     style.busy_scale(figure, list(grid))
     if entries:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import Parts, cause_name, short
+from netfold.sim.report.ranking import Parts, cause_name, short
 
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
     "link": style.BLUE,
@@ -72,7 +72,7 @@ def ranked_bars(bars: Sequence[VariantBar], title: str) -> Figure | None:
         _draw(left, right, row, bar, factor_us)
     right.set_xlim(0, 100)
     if causes:
-        handles = [Patch(**_filled(cause)) for cause in causes]
+        handles = [Patch(**_fill(cause)) for cause in causes]
         style.legend_below(figure, handles, [cause_name(cause) for cause in causes])
     return figure
 
@@ -80,12 +80,12 @@ def ranked_bars(bars: Sequence[VariantBar], title: str) -> Figure | None:
 def _draw(left: Axes, right: Axes, row: int, bar: VariantBar, factor_us: float) -> None:
     """One row: the time, its parts, and the text to its right."""
     first = bar.parts[0]["cause"] if bar.parts else ""
-    left.barh(row, bar.time_us / factor_us, height=0.62, **_filled(first, bar.is_sound))
+    left.barh(row, bar.time_us / factor_us, height=0.62, **_fill(first, bar.is_sound))
     at = 0.0
     for cause in CAUSE_COLOURS:
         share = 100 * sum(part["share"] for part in bar.parts if part["cause"] == cause)
         if share:
-            right.barh(row, share, left=at, height=0.62, **_filled(cause, bar.is_sound))
+            right.barh(row, share, left=at, height=0.62, **_fill(cause, bar.is_sound))
             at += share
     style.beside(right, row, _label(bar))
 
@@ -103,7 +103,7 @@ def _label(bar: VariantBar) -> str:
     return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
 
 
-def _filled(cause: str, is_sound: bool = True) -> dict[str, Any]:
+def _fill(cause: str, is_sound: bool = True) -> dict[str, Any]:
     """Style of a part of a bar: its colour, or hatched without one; pale if a check failed."""
     colour = CAUSE_COLOURS.get(cause, style.LIGHT_GREY)
     alpha = 1.0 if is_sound else 0.35

@@ -20,7 +20,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.display import Svg
 
 # M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -197,9 +197,10 @@ def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -
 def _legend_characters(names: Sequence[str], columns_count: int) -> int:
     """Width of a legend; matplotlib fills its columns in order, and the first ones get one entry more."""
     rows_count, longer_count = divmod(len(names), columns_count)
-    rest = iter(names)
+    names_left = iter(names)
     columns = [
-        list(itertools.islice(rest, rows_count + (column < longer_count))) for column in range(columns_count)
+        list(itertools.islice(names_left, rows_count + (column < longer_count)))
+        for column in range(columns_count)
     ]
     return sum(max(map(len, column)) + 8 for column in columns)
 

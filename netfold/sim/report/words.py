@@ -76,15 +76,15 @@ def ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def off_by(predicted: float | None, found: float | None) -> str:
+def off_by(predicted: float | None, measured: float | None) -> str:
     """What a prediction lacks, as a share of what was found: "+1.20 %"."""
-    if predicted is None or not found:
+    if predicted is None or not measured:
         return NOTHING
-    share = 100 * (found - predicted) / found
+    share = 100 * (measured - predicted) / measured
     return f"{share:+.2f} %"
 
 
@@ -159,8 +159,8 @@ def parts(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def lacks_workers(metrics: Mapping[str, Any]) -> bool:
     """Whether some result of a variant lacks a worker."""
-    held = metrics["workers_held_min"]
-    return held is not None and bool(held < metrics["workers"])
+    workers_held = metrics["workers_held_min"]
+    return workers_held is not None and bool(workers_held < metrics["workers"])
 
 
 def has_finished(variant: Mapping[str, Any]) -> bool:
@@ -213,9 +213,9 @@ def to_target(metrics: Mapping[str, Any]) -> str:
     target = score(metrics["test_metric"] or "", metrics["target"])
     if metrics["steps_to_target"] is None:
         return f"{target} missed"
-    steps = counted(metrics["steps_to_target"], "step")
-    taken = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
-    return f"{target} in {steps}, {', '.join(taken)}"
+    steps = format_count(metrics["steps_to_target"], "step")
+    cost = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
+    return f"{target} in {steps}, {', '.join(cost)}"
 
 
 # Text of files on a terminal: control characters are shown, not obeyed.
@@ -267,33 +267,32 @@ def lines(overviews: Sequence[Mapping[str, Any]]) -> list[str]:
     return [_line(overview) for overview in overviews]
 
 
-def _line(one: Mapping[str, Any]) -> str:
+def _line(overview: Mapping[str, Any]) -> str:
     parts = [
-        f"jobs of {one['variant']}: {one['finished']} of {one['jobs']} done"
-        + ("" if one["makespan_us"] is None else f" in {time(one['makespan_us'])}"),
-        _spread("completion", one["completion_time_us"], time),
-        f"{one['waited']} waited, {_spread('waiting', one['waiting_us'], time)}",
-        _spread("slowdown", one["slowdown"], times),
-        fairness(one),
+        f"jobs of {overview['variant']}: {overview['finished']} of {overview['jobs']} done"
+        + ("" if overview["makespan_us"] is None else f" in {time(overview['makespan_us'])}"),
+        _spread("completion", overview["completion_time_us"], time),
+        f"{overview['waited']} waited, {_spread('waiting', overview['waiting_us'], time)}",
+        _spread("slowdown", overview["slowdown"], times),
+        fairness(overview),
     ]
-    if one["fallbacks"]:
-        parts.append(f"{one['fallbacks']} with their fallback")
+    if overview["fallbacks"]:
+        parts.append(f"{overview['fallbacks']} with their fallback")
     return "; ".join(parts)
 
 
-def fairness(one: Mapping[str, Any]) -> str:
+def fairness(overview: Mapping[str, Any]) -> str:
     """Jain's index, and of how many jobs."""
-    if one["fairness"] is None:
+    if overview["fairness"] is None:
         return "fairness: no two jobs overlap"
-    return f"fairness {one['fairness']:.3f} over {one['overlapping']} that overlap"
+    return f"fairness {overview['fairness']:.3f} over {overview['overlapping']} that overlap"
 
 
-def _spread(name: str, found: Mapping[str, float] | None, shown: Any) -> str:
-    if found is None:
-        return f"{name} unknown"
-    return (
-        f"{name} {shown(found['mean'])} on average, p95 {shown(found['p95'])}, at most {shown(found['max'])}"
-    )
+def _spread(title: str, spread: Mapping[str, float] | None, text_of: Any) -> str:
+    if spread is None:
+        return f"{title} unknown"
+    mean, p95, largest = (text_of(spread[name]) for name in ("mean", "p95", "max"))
+    return f"{title} {mean} on average, p95 {p95}, at most {largest}"
 
 
 # A run's settings for the report: shared ones once, and per variant those that differ.
@@ -334,22 +333,22 @@ def _section(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_section, value)) or NONE
     if not isinstance(value, dict):
-        return shown(value)
-    kind = shown(value["kind"]) if "kind" in value else ""
+        return format_value(value)
+    kind = format_value(value["kind"]) if "kind" in value else ""
     keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
-    options = ", ".join(f"{key} {shown(value[key])}" for key in keys if key != "kind")
+    options = ", ".join(f"{key} {format_value(value[key])}" for key in keys if key != "kind")
     return ": ".join(part for part in (kind, options) if part) or NONE
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a scenario file writes it, a list with commas."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     if isinstance(value, dict):
         kind_first = sorted(value, key=lambda key: key != "kind")
-        return f"{{{', '.join(f'{key} {shown(value[key])}' for key in kind_first)}}}"
+        return f"{{{', '.join(f'{key} {format_value(value[key])}' for key in kind_first)}}}"
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

@@ -249,8 +249,8 @@ def _require_agreement(run: RunFolder) -> None:
         raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
     for table in TABLES:
         frame = getattr(run, table)
-        known = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
-        unknown = sorted(set(frame["variant"].unique()) - known)
+        allowed = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
+        unknown = sorted(set(frame["variant"].unique()) - allowed)
         if unknown:
             raise DataError(
                 f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is not in summary.json",
@@ -302,26 +302,17 @@ class RunData:
     """Files that scenario.yaml names, which are kept beside it."""
 
 
-def write_run(out_dir: Path, run: RunData) -> Path:
-    # Writes `<out_dir>/<scenario>/<UTC time>-seed<N>`, and `<out_dir>/latest` points at it. If the disk is
-    # full, for example, it raises an UnwrittenError and leaves no run folder.
-    return _written(out_dir, run)
-
-
-def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
-    # A run folder like any other, `<UTC time>-seed<N>-<what>`; `latest` does not change.
-    return _written(out_dir, run, f"-{what}")
-
-
-def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
-    """Write a run folder; without a suffix, that of a finished run."""
+def write_run(out_dir: Path, run: RunData, suffix: str = "") -> Path:
+    # Writes `<out_dir>/<scenario>/<UTC time>-seed<N><suffix>`; `<out_dir>/latest` points at it if it has no
+    # suffix, as that of a finished run. If the disk is full, for example, it raises an UnwrittenError and
+    # leaves no run folder.
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:
         _require_free_name(name)
-    wanted = out_dir / run.scenario_name / f"{folder_name(run.started_at, run.seed)}{suffix}"
+    folder = out_dir / run.scenario_name / f"{folder_name(run.started_at, run.seed)}{suffix}"
     with files.writing(out_dir, files.WRITABLE_HINT):
         indent = None if suffix else 2  # files that are soon replaced take a tenth of the time
-        finished = files.write_folder(wanted, lambda partial: _write_files(partial, run, indent))
+        finished = files.write_folder(folder, lambda partial: _write_files(partial, run, indent))
         if not suffix:
             files.remove_stale_partials(out_dir)
             _point_latest(out_dir, finished)
@@ -444,8 +435,6 @@ def _replace_link(link: Path, target: Path) -> None:
 
 
 class Unfinished:
-    """The folder of one unfinished run."""
-
     def __init__(self, out_dir: Path) -> None:
         self._out_dir = out_dir
         self.path: Path | None = None  # folder of the finished variants
@@ -458,7 +447,7 @@ class Unfinished:
     def write(self, run: RunData, done: int, of: int) -> None:
         # If the disk is full, the previous folder is still there.
         earlier = self.path
-        self.path = write_unfinished(self._out_dir, run, f"unfinished-{done}-of-{of}")
+        self.path = write_run(self._out_dir, run, f"-unfinished-{done}-of-{of}")
         self.variants_count = done
         if earlier is not None:
             shutil.rmtree(earlier, ignore_errors=True)

@@ -61,8 +61,8 @@ _CHECKED: dict[Any, Any] = {int: Count, float: Number, int | None: Count | None,
 def form(**kinds: Any) -> Any:
     """The form of a mapping: by key its type, or `[type]` for a list; or that and its default."""
 
-    def member(kind: Any, default: Any = ...) -> tuple[Any, Any]:
-        return (GenericAlias(list, (kind[0],)) if isinstance(kind, list) else kind), default
+    def member(value_type: Any, default: Any = ...) -> tuple[Any, Any]:
+        return (GenericAlias(list, (value_type[0],)) if isinstance(value_type, list) else value_type), default
 
     members: dict[str, Any] = {
         name: member(*kind) if isinstance(kind, tuple) else member(kind) for name, kind in kinds.items()
@@ -84,9 +84,9 @@ def _metric_kind(metric: Metric) -> Any:
         int: Annotated[int, Field(ge=int(metric.least), lt=2**63)],
         float: Annotated[float, Field(ge=metric.least, le=1e300)],
     }
-    kind = several.get(metric.name) or plain.get(metric.unit.type, metric.unit.type)
-    kind = kind | None if metric.may_be_none else kind
-    return (kind, None) if metric.may_be_missing else kind
+    value_type = several.get(metric.name) or plain.get(metric.unit.type, metric.unit.type)
+    value_type = value_type | None if metric.may_be_none else value_type
+    return (value_type, None) if metric.may_be_missing else value_type
 
 
 _PART = form_of(BreakdownPart, time_us=Finite, share=Finite | None)
@@ -229,7 +229,7 @@ def _require_plain(path: str, found: object) -> None:
 
 def _require_format(path: str, found: object) -> None:
     if not isinstance(found, dict):
-        raise DataError(f"{path}: must be a mapping, found {_shown(found)}", _DAMAGED)
+        raise DataError(f"{path}: must be a mapping, found {_shorten(found)}", _DAMAGED)
     version = found.get("format")
     if version is None and "variants" in found:
         raise DataError(
@@ -237,14 +237,15 @@ def _require_format(path: str, found: object) -> None:
             f"this netfold reads format {FORMAT}: run the scenario again, or use the version in run.json",
         )
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise DataError(f"{path}: format: must be {FORMAT}, found {_shown(version)}", _DAMAGED)
+        raise DataError(f"{path}: format: must be {FORMAT}, found {_shorten(version)}", _DAMAGED)
     if version < FORMAT:
         older = f"{path}: has format {version}, an older netfold wrote it: this one reads format {FORMAT}"
         renamed = "; ".join(f"since format {since}, {_RENAMED[since]}" for since in range(version, FORMAT))
         raise DataError(f"{older}; {renamed}", "run the scenario again, or use the version in run.json")
     if version > FORMAT:
         raise DataError(
-            f"{path}: has format {_shown(version)}, a newer netfold wrote it: this one reads format {FORMAT}",
+            f"{path}: has format {_shorten(version)}, a newer netfold wrote it: "
+            f"this one reads format {FORMAT}",
             "use the netfold version in run.json or a newer one, or run the scenario again with this one",
         )
 
@@ -258,13 +259,12 @@ def _in_words(path: str, error: ValidationError) -> DataError:
         name: f"{limit:g}" for name, limit in first.get("ctx", {}).items() if isinstance(limit, int | float)
     }
     rule = _RULES.get(first["type"], first["msg"]).format(**limits)
-    what = "is missing" if first["type"] == "missing" else f"{rule}, found {_shown(first['input'])}"
+    what = "is missing" if first["type"] == "missing" else f"{rule}, found {_shorten(first['input'])}"
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     return DataError(f"{path}: {location}{': ' if location else ''}{what}{more}", _DAMAGED)
 
 
-def _shown(value: object) -> str:
-    """A value, shortened."""
+def _shorten(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a whole number of {value.bit_length()} bits"
     text = shown(value)

@@ -15,6 +15,7 @@ from enum import Enum, unique
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netfold.sim.results.job_times import JobTimes, us_of
 from netfold.sim.results.records import (
     NO_BUCKET,
     LinkRecord,
@@ -22,7 +23,6 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.results.stays import Stay, us_of
 from netfold.units import PS_PER_S, PS_PER_US
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class VariantFacts:
     is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
     replays_times: bool = False  # its ranks compute as long as those of a recording
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
-    stay: Stay | None = None
+    job_times: JobTimes | None = None
     """When it was there, if it is one of several jobs that come and go."""
 
 
@@ -207,11 +207,11 @@ class Measured:
         return sum(step.elements for step in self.steps)
 
     def total(self, column: str) -> int:
-        """The sum of a column over the rounds of finished steps."""
+        # Over the rounds of finished steps.
         return sum(getattr(record, column) for record in self.finished)
 
     def noted(self, column: str) -> int:
-        """The sum of a column over all rounds."""
+        # Over all rounds.
         return sum(getattr(record, column) for record in self.rounds)
 
     def on_links(self, column: str) -> int:
@@ -221,7 +221,7 @@ class Measured:
         return _mean(total, len(self.steps))
 
     def per_worker(self, total: int) -> int | float | None:
-        """A total by step and worker."""
+        # And by step.
         return _mean(total, len(self.steps) * self.fact.workers)
 
     def step_us(self, total_ps: int, workers: int = 1) -> float | None:
@@ -230,9 +230,9 @@ class Measured:
         return total_ps / count / PS_PER_US if count else None
 
     @property
-    def stay(self) -> Stay:
-        assert self.fact.stay is not None  # only of jobs that come and go
-        return self.fact.stay
+    def job_times(self) -> JobTimes:
+        assert self.fact.job_times is not None  # only of jobs that come and go
+        return self.fact.job_times
 
     @property
     def reordering(self) -> tuple[int, int]:
@@ -251,7 +251,7 @@ class Measured:
 
     @property
     def dense_bytes(self) -> int:
-        """Of the gradients of all workers as float32."""
+        # The gradients of all workers as float32.
         return self.fact.workers * DENSE_ELEMENT_BYTES * self.total("elements")
 
     def bits_per_element(self, column: str) -> float | None:
@@ -264,7 +264,7 @@ class Measured:
 
     @property
     def last_test(self) -> StepRecord | None:
-        """The last step that was followed by a test on held-out data."""
+        # The last step that was followed by a test on held-out data.
         return next((step for step in reversed(self.steps) if step.test_score is not None), None)
 
     @cached_property
@@ -308,13 +308,12 @@ def has_target(values: Values) -> bool:
     return values.get("target") is not None
 
 
-def has_stay(values: Values) -> bool:
-    """Whether this is a job that comes and goes."""
+def has_job_times(values: Values) -> bool:
     return "completion_time_us" in values
 
 
-def _stays(variant: Measured) -> bool:
-    return variant.fact.stay is not None
+def _has_times(variant: Measured) -> bool:
+    return variant.fact.job_times is not None
 
 
 def _sprays(variant: Measured) -> bool:
@@ -327,8 +326,6 @@ def _aims(variant: Measured) -> bool:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric."""
-
     name: str
     """Its key in a summary, and its column in tables; its unit is last."""
     unit: Unit
@@ -360,7 +357,6 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """The name in words, for figures."""
         return self.name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")
 
     def value(self, variant: Measured) -> Any:
@@ -406,24 +402,24 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "arrival_us", Unit.TIME,
         "when the job arrived; this and the next four are of jobs that come and go",
-        lambda v: us_of(v.stay.arrival_ps), applies=_stays,
+        lambda v: us_of(v.job_times.arrival_ps), applies=_has_times,
     ),
     Metric(
         "waiting_us", Unit.TIME, "from its arrival until it has hosts and slots",
-        lambda v: us_of(v.stay.waiting_ps), better="lower", applies=_stays,
+        lambda v: us_of(v.job_times.waiting_ps), better="lower", applies=_has_times,
     ),
     Metric(
         "completion_time_us", Unit.TIME, "from its arrival to its end",
-        lambda v: us_of(v.stay.completion_ps), better="lower", applies=_stays, label="job",
-        shown_if=has_stay,
+        lambda v: us_of(v.job_times.completion_ps), better="lower", applies=_has_times, label="job",
+        shown_if=has_job_times,
     ),
     Metric(
         "alone_us", Unit.TIME, "its completion time on the idle network",
-        lambda v: us_of(v.stay.alone_ps), better="lower", applies=_stays,
+        lambda v: us_of(v.job_times.alone_ps), better="lower", applies=_has_times,
     ),
     Metric(
         "slowdown", Unit.RATIO, "`completion_time_us` over `alone_us`",
-        lambda v: v.stay.slowdown, better="lower", applies=_stays, shown_if=has_stay,
+        lambda v: v.job_times.slowdown, better="lower", applies=_has_times, shown_if=has_job_times,
     ),
     Metric(
         "steps", Unit.COUNT, "finished steps",
@@ -701,7 +697,6 @@ METRICS: tuple[Metric, ...] = (
 # fmt: on
 BY_NAME = {metric.name: metric for metric in METRICS}
 TYPES = {metric.name: metric.unit.type for metric in METRICS if metric.unit is not Unit.TABLE}
-"""The types of the metrics that are one value."""
 SORTS = {metric.sort: metric for metric in METRICS if metric.sort}
 """The metrics that variants are ranked by, as `compare --sort` calls them."""
 RATIOS = tuple(metric.name for metric in METRICS if metric.has_ratio)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from netfold.errors import InvariantError
+from netfold.sim.results.job_times import JobTimes, overview
 from netfold.sim.results.metrics import Measured, VariantFacts, metrics_of
 from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
-from netfold.sim.results.stays import Stay, overview
 
 # Verdicts: "pass", "approximate: N entries", "stalled" or "fail", from good to bad.
 #
@@ -80,14 +80,14 @@ def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, 
         _summarize_variant(name, fact, _own_records(records, name, fact.variant or name))
         for name, fact in facts.items()
     ]
-    stays: dict[str, list[Stay]] = {}
+    job_times: dict[str, list[JobTimes]] = {}
     for name, fact in facts.items():
-        if fact.stay is not None:
-            stays.setdefault(fact.variant or name, []).append(fact.stay)
+        if fact.job_times is not None:
+            job_times.setdefault(fact.variant or name, []).append(fact.job_times)
     return {
         "verdict": worst(variant["verdict"] for variant in variants),
         "variants": variants,
-        **({"jobs": [overview(name, job_stays) for name, job_stays in stays.items()]} if stays else {}),
+        **({"jobs": [overview(name, jobs) for name, jobs in job_times.items()]} if job_times else {}),
         "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
         "injected": [asdict(fault) for fault in records.faults],
     }
@@ -104,15 +104,15 @@ def _own_records(records: Records, name: str, variant: str) -> Records:
     )
 
 
-def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str, Any]:
-    checks = own.checks
+def _summarize_variant(name: str, fact: VariantFacts, records: Records) -> dict[str, Any]:
+    checks = records.checks
     is_unfinished = any(check.name == "finishes" and check.verdict != "pass" for check in checks)
-    if not is_unfinished and not (own.steps and own.rounds):
+    if not is_unfinished and not (records.steps and records.rounds):
         raise InvariantError(
-            f"variant '{name}' has {len(own.steps)} step and {len(own.rounds)} round records, "
+            f"variant '{name}' has {len(records.steps)} step and {len(records.rounds)} round records, "
             "it needs some of both"
         )
-    metrics = metrics_of(Measured(fact, own.steps, own.rounds, own.phases, own.links))
+    metrics = metrics_of(Measured(fact, records.steps, records.rounds, records.phases, records.links))
     entry: dict[str, Any] = {
         "name": name,
         "verdict": of_checks((check.verdict for check in checks), metrics["approximate_entries"]),
@@ -128,8 +128,8 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
     }
     if metrics["compute_time_us"] == 0:
         entry["compute"] = NO_COMPUTE
-    if fact.stay is not None:
-        entry["stay"] = fact.stay.as_dict()
+    if fact.job_times is not None:
+        entry["stay"] = fact.job_times.as_dict()
     if fact.fusion is not None:
         entry["fusion"] = dict(fact.fusion)
     if fact.diagnosis is not None:

@@ -19,9 +19,10 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec, make_encoder
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Merge, Round
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Round
+from netfold.kernels.compile_progress import COMPILING, counts, elsewhere, observed
 from netfold.kernels.compiled import threads_count
-from netfold.kernels.progress import COMPILING, counts, elsewhere, observed
 from netfold.sim.checks.finding import NOTHING_EXEMPT
 from netfold.sim.checks.rounds import Totals, compare
 from netfold.sim.engine import tables

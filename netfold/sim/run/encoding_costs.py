@@ -17,8 +17,8 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.stall import StalledError
 from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import AFTER_BACKWARD, RunningJob
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
@@ -27,10 +27,8 @@ from netfold.sim.workload.hardware import STEADY
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.workload_keys import Workloads
 
-# Fits the costs of a bucket's stages to samples.
 
-
-def fitted(samples: Sequence[Sample]) -> Stages:
+def fit_stages(samples: Sequence[Sample]) -> Stages:
     """Linear costs of all stages, by least squares, over samples of several sizes."""
     sizes = [sample.elements for sample in samples]
     return Stages(*(fitted_cost(sizes, [sample[stage] for sample in samples]) for stage in (1, 2, 3)))
@@ -91,11 +89,11 @@ class WarmUps:
         # Measured if the rule of some job weighs costs. A RunError if a warm-up does not come to its end.
         if not any(_weighs(job) for other in self._plan.variants for job in other.jobs):
             return variant
-        return replace(variant, jobs=tuple(self._settled(variant, job, reporter) for job in variant.jobs))
+        return replace(variant, jobs=tuple(self._settle_job(variant, job, reporter) for job in variant.jobs))
 
-    def _settled(self, variant: VariantPlan, job: JobPlan, reporter: ProgressReporter) -> JobPlan:
+    def _settle_job(self, variant: VariantPlan, job: JobPlan, reporter: ProgressReporter) -> JobPlan:
         fusion = job.workload.fusion
-        costs = self._costs(variant, job, _given(job), reporter)
+        costs = self._costs(variant, job, _given_stages(job), reporter)
         if costs is None:
             return job
         if isinstance(fusion, Weighing):
@@ -107,11 +105,11 @@ class WarmUps:
         )
 
     def _costs(
-        self, variant: VariantPlan, job: JobPlan, given: Stages | None, reporter: ProgressReporter
+        self, variant: VariantPlan, job: JobPlan, known_stages: Stages | None, reporter: ProgressReporter
     ) -> Costs | None:
         """Costs of a job; None if no rule asks for those of such a job."""
         for network, known, costs in self._known:
-            has_such = not _weighs(job) or given == _given(known)
+            has_such = not _weighs(job) or known_stages == _given_stages(known)
             if has_such and _are_alike(variant, job, network, known):
                 return costs
         peers = [
@@ -124,14 +122,14 @@ class WarmUps:
             return None
         reporter.report("measures what its buckets cost")
         if not _weighs(job):
-            given = _given(peers[0])
+            known_stages = _given_stages(peers[0])
             job = replace(job, workload=replace(job.workload, fusion=peers[0].workload.fusion))
-        costs = measured(self._plan, variant, job, given)
+        costs = measure_costs(self._plan, variant, job, known_stages)
         self._known.append((variant, job, costs))
         return costs
 
 
-def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | None = None) -> Costs:
+def measure_costs(plan: Plan, variant: VariantPlan, job: JobPlan, stages: Stages | None = None) -> Costs:
     """The costs of a job of a variant: of its passes, and of its buckets unless these are given.
 
     Raises
@@ -140,19 +138,19 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
         The warm-up does not come to its end.
     """
     rules: tuple[Fusion, ...] = (ONE_BUCKET,)
-    if given is None:
+    if stages is None:
         medium = BySize(-(-job.workload.elements * FLOAT_BYTES // _PARTS))
         rules = (NoFusion(), medium, ONE_BUCKET)
     jobs = [_warm_up(plan, variant, job, rule) for rule in rules]
     journals = [warmed_up.journal for warmed_up in jobs]
     step = journals[-1].steps[-1]
     samples = (
-        () if given is not None else tuple(sample for journal in journals for sample in _samples(journal))
+        () if stages is not None else tuple(sample for journal in journals for sample in _samples(journal))
     )
     return Costs(
         forward_ps=step.forward_end_ps - step.start_ps,
         backward_ps=step.backward_end_ps - step.forward_end_ps,
-        stages=fitted(samples) if given is None else given,
+        stages=fit_stages(samples) if stages is None else stages,
         samples=samples,
         ready=jobs[-1].layer_shares,
         update_ps=jobs[-1].update_ps,
@@ -207,7 +205,7 @@ def _weighs(job: JobPlan) -> bool:
     return isinstance(job.workload.fusion, Weighing)
 
 
-def _given(job: JobPlan) -> Stages | None:
+def _given_stages(job: JobPlan) -> Stages | None:
     fusion = job.workload.fusion
     return fusion.given.stages() if isinstance(fusion, Weighing) and fusion.given is not None else None
 
@@ -236,12 +234,12 @@ def _alone(job: JobPlan) -> JobPlan:
     )
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if one is other:
+def _is_same(first: Any, other: Any) -> bool:
+    if first is other:
         return True
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other))
-    return bool(one == other)
+    if isinstance(first, np.ndarray):
+        return bool(np.array_equal(first, other))
+    return bool(first == other)
 
 
 def _warnings(job: JobPlan, buckets: int) -> Iterator[str]:

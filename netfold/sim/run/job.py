@@ -19,17 +19,27 @@ import simpy
 
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, blaming
-from netfold.homomorphic.message import Gradient, Merged, Message, Round, Step, StepFact
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
 from netfold.sim.checks.finding import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.checks.rounds import examine
-from netfold.sim.collectives.collective import Collective, OperationPlace
+from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
-from netfold.sim.run.context import LAST, Activities, ProgressReporter, SerialUnit
-from netfold.sim.run.step import Computing, MessageAgreement, Turns, WireBytes, stretches
+from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.step import (
+    LAST,
+    Computing,
+    Coordinator,
+    MessageAgreement,
+    SerialDevice,
+    WireBytes,
+    WorkerActivities,
+    stretches,
+)
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Device, charge_ps, scaled_ps
 from netfold.sim.workload.workload import Workload
@@ -43,12 +53,11 @@ AFTER_BACKWARD = frozenset({StepFact.ALL_BUCKETS, StepFact.KEPT_WEIGHTS})
 class _Side(NamedTuple):
     """One worker's side of one operation."""
 
-    place: OperationPlace
+    operation_id: OperationId
     worker: int
     label: str
     """Labels of its messages."""
     phases: list[PhaseRecord]
-    """Its phases so far."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -88,15 +97,15 @@ class RunningJob:
         self.failure: CodecError | None = None  # the error that ended it early
         self.steps_done = 0
         self.encoders: list[WorkerEncoder] = []
-        self._activities = Activities(self.hosts, self.workers, self.set_activity)
+        self._activities = WorkerActivities(self.hosts, self.workers, self.set_activity)
         self._wire = WireBytes(self.sent_bytes, self.host_links)
         # What does each worker's passes, and its encoding and decoding; the two may be one.
-        self._devices = [SerialUnit(environment) for _ in range(self.workers)]
+        self._devices = [SerialDevice(environment) for _ in range(self.workers)]
         self._coders = self._devices
         if self.overlap.encode == "beside":
-            self._coders = [SerialUnit(environment) for _ in range(self.workers)]
-        self._turns = Turns(environment, self.workers, at_once=1)
-        self._in_flight = Turns(environment, self.workers, self.overlap.buckets_in_flight)
+            self._coders = [SerialDevice(environment) for _ in range(self.workers)]
+        self._coordinator = Coordinator(environment, self.workers, at_once=1)
+        self._in_flight = Coordinator(environment, self.workers, self.overlap.buckets_in_flight)
         self._agreement = MessageAgreement(self.workers, self.journal.findings)
         server = self.codec.server(self.workers, self.seed)
         self._replay = HostReplay(server, [bucket.tensors for bucket in buckets])
@@ -108,7 +117,7 @@ class RunningJob:
         self._phases_count = 0  # phases recorded before the open step
 
     def start(self, steps: int, start_ps: int = 0) -> None:
-        """Start its SimPy process, `process`, which ends early where `failure` is set."""
+        # Its SimPy process ends early where `failure` is set.
         self.process = self.environment.process(self._steps(steps, start_ps))
 
     def _steps(self, steps: int, start_ps: int) -> Generator[simpy.Event, Any, None]:
@@ -167,7 +176,7 @@ class RunningJob:
             return
         backward_end_ps = max(computing.end_ps("backward") for computing in self._computing)
         yield from self._update(step)
-        decoded = [self._applied(log.decoded[0]) for log in rounds]
+        decoded = [self._apply(log.decoded[0]) for log in rounds]
         workload.apply(
             step, [decoding.total for decoding in decoded], [decoding.is_update for decoding in decoded]
         )
@@ -191,11 +200,8 @@ class RunningJob:
         )
         self._record_passes(step)
 
-    def _applied(self, decoded: Decoded) -> Decoded:
-        """What the weights are moved by. A codec that makes updates has its sums applied as updates, too.
-
-        So it is in a real training: the optimizer subtracts what `netfold.torch` gives it.
-        """
+    def _apply(self, decoded: Decoded) -> Decoded:
+        """What the weights are moved by: a codec that makes updates has its sums applied as updates, too."""
         if decoded.is_update or StepFact.LEARNING_RATE not in self.codec.needs:
             return decoded
         scale = np.float32((self.workload.learning_rate or 0) / self.workers)
@@ -257,7 +263,7 @@ class RunningJob:
         return scaled_ps(next(times) * passes_ps, self._factor(step, worker))
 
     def _factor(self, step: int, worker: int) -> Fraction:
-        """How many times as long as usual a worker's work takes in a step."""
+        # How many times as long as usual a worker's work takes in a step.
         return self.variation.factor(self.seed, worker, step)
 
     def _passes(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
@@ -297,7 +303,7 @@ class RunningJob:
     ) -> Generator[simpy.Event, Any, None]:
         """One worker's side of a bucket. It never ends if its codec cannot go on."""
         yield self._computing[worker].ready(bucket.index)
-        operation_id = OperationPlace(step, bucket.index, 0)
+        operation_id = OperationId(step, bucket.index, 0)
         yield self._in_flight.take(worker, operation_id, self.overlap.rank(bucket.index))
         if log.start_ps is None:
             log.start_ps = self._now_ps
@@ -323,12 +329,12 @@ class RunningJob:
         if len(log.decoded) == self.workers:
             self._close(step, bucket, log)
 
-    def _driven(self, place: OperationPlace, worker: int, bucket: Bucket, log: RoundLog) -> Driven:
+    def _driven(self, operation_id: OperationId, worker: int, bucket: Bucket, log: RoundLog) -> Driven:
         """The exchange of a worker's encoder in a round."""
         notes = log.notes[worker] = []
         round = Round(
-            place.step,
-            place.bucket,
+            operation_id.step,
+            operation_id.bucket,
             self.workers,
             self.seed,
             self.collective.takes_floats,
@@ -340,41 +346,45 @@ class RunningJob:
 
     def _operation(
         self,
-        place: OperationPlace,
+        operation_id: OperationId,
         worker: int,
         messages: tuple[Message, ...],
         exchange: Driven,
         log: RoundLog,
     ) -> Generator[simpy.Event, Any, Sent]:
         """Encode, send and decode one operation, in simulated time; returns what the worker sends next."""
-        if len(log.operations) == place.operation:
+        if len(log.operations) == operation_id.operation:
             log.operations.append(RecordedOperation(number=self._operations_count))
             self._operations_count += 1
-        operation = log.operations[place.operation]
+        operation = log.operations[operation_id.operation]
         operation.sent[worker] = messages
-        side = _Side(place, worker, " + ".join(message.label for message in messages), [])
-        with blaming(self.codec, f"worker {worker}, {place}"):  # a codec may bring merges along
-            copy_ps = 0 if place.operation else self.device.copy_ps(log.gradients[worker].nbytes)
+        side = _Side(operation_id, worker, " + ".join(message.label for message in messages), [])
+        with blaming(self.codec, f"worker {worker}, {operation_id}"):  # a codec may bring merges along
+            copy_ps = 0 if operation_id.operation else self.device.copy_ps(log.gradients[worker].nbytes)
             encode_ps = copy_ps + sum(charge_ps(self.device, message.work) for message in messages)
-            yield from self._compute(side, "encode", encode_ps, self.overlap.rank(place.bucket))
+            yield from self._compute(side, "encode", encode_ps, self.overlap.rank(operation_id.bucket))
             operation.received[worker] = yield from self._exchange(side, messages, log)
         following = exchange.send(operation.received[worker])
         decode_ps = sum(charge_ps(self.device, message.decode_work) for message in messages)
         # Only the last one of a bucket can wait for other work.
         is_last = isinstance(following, Decoded)
-        rank = self.overlap.decode_rank(place.bucket, LAST) if is_last else self.overlap.rank(place.bucket)
+        rank = (
+            self.overlap.decode_rank(operation_id.bucket, LAST)
+            if is_last
+            else self.overlap.rank(operation_id.bucket)
+        )
         yield from self._compute(side, "decode", decode_ps, rank)
         self.journal.phases += side.phases
         return following
 
     def _copy_back(
-        self, place: OperationPlace, worker: int, log: RoundLog
+        self, operation_id: OperationId, worker: int, log: RoundLog
     ) -> Generator[simpy.Event, Any, None]:
         """Copy the decoded sum to where the weights are."""
         copy_ps = self.device.copy_ps(log.gradients[worker].nbytes)
         if copy_ps:
-            side = _Side(place, worker, COPY_BACK, [])
-            rank = self.overlap.decode_rank(place.bucket, LAST)
+            side = _Side(operation_id, worker, COPY_BACK, [])
+            rank = self.overlap.decode_rank(operation_id.bucket, LAST)
             yield from self._compute(side, "decode", copy_ps, rank)
             self.journal.phases += side.phases
 
@@ -386,7 +396,7 @@ class RunningJob:
         What takes no time does not need the device, and does not wait for it.
         """
         unit = self._coders[side.worker]
-        work_ps = scaled_ps(usual_ps, self._factor(side.place.step, side.worker))
+        work_ps = scaled_ps(usual_ps, self._factor(side.operation_id.step, side.worker))
         if work_ps:
             yield from self._wait_for(unit, side, phase, rank)
         start_ps = self._now_ps
@@ -398,7 +408,7 @@ class RunningJob:
         self._record(side, start_ps, phase=phase, label=side.label)
 
     def _wait_for(
-        self, unit: SerialUnit, side: _Side, phase: str, rank: int
+        self, unit: SerialDevice, side: _Side, phase: str, rank: int
     ) -> Generator[simpy.Event, Any, None]:
         """Take the device, when it is this work's turn."""
         asked_ps = self._now_ps
@@ -414,15 +424,17 @@ class RunningJob:
         is_serial = collective.is_serial or self.overlap.network == "in_turn"
         if is_serial:
             self._show(side, "waits to send", asked_ps)
-            yield self._turns.take(side.worker, side.place, self.overlap.rank(side.place.bucket))
+            yield self._coordinator.take(
+                side.worker, side.operation_id, self.overlap.rank(side.operation_id.bucket)
+            )
             self._wait(side, "network", asked_ps)
         start_ps, size_bytes = self._now_ps, sum(message.size_bytes for message in messages)
         self._wire.begin(side.worker, log, size_bytes)
         self._show(side, "waits for", start_ps)
-        merged = yield from collective.exchange(side.worker, messages, side.place)
+        merged = yield from collective.exchange(side.worker, messages, side.operation_id)
         self._wire.end(side.worker, log)
         if is_serial:
-            self._turns.release(side.worker)
+            self._coordinator.release(side.worker)
         self._record(side, start_ps, phase="network", label=side.label, size_bytes=size_bytes)
         return merged
 
@@ -431,7 +443,7 @@ class RunningJob:
         return int(self.environment.now)
 
     def _show(self, side: _Side, what: str, until_ps: int) -> None:
-        operation_id = side.place
+        operation_id = side.operation_id
         text = f"{what} '{side.label}' of bucket {operation_id.bucket} of step {operation_id.step}"
         self._activities.set(side.worker, operation_id.bucket, text, until_ps)
 
@@ -442,10 +454,10 @@ class RunningJob:
     def _record(self, side: _Side, start_ps: int, *, phase: str, label: str, size_bytes: int = 0) -> None:
         """Record a phase that ends now."""
         if self._now_ps > start_ps or phase == "network":
-            step, bucket, _ = side.place
-            when = start_ps, self._now_ps
+            step, bucket, _ = side.operation_id
+            span_ps = start_ps, self._now_ps
             side.phases.append(
-                PhaseRecord(self.label, step, bucket, side.worker, phase, label, *when, size_bytes)
+                PhaseRecord(self.label, step, bucket, side.worker, phase, label, *span_ps, size_bytes)
             )
 
     def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:
@@ -462,7 +474,7 @@ class RunningJob:
         findings = replace(findings, at_hosts=at_hosts)
         self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
         log.end_ps = self._now_ps
-        self.journal.add_findings(bucket.index, self._located(findings, step, bucket.index, log))
+        self.journal.add_findings(bucket.index, self._with_places(findings, step, bucket.index, log))
         self.journal.rounds.append(log.record(self.label, step, bucket, findings, counts))
         self.journal.notes += log.note_records(self.label, step, bucket.index)
         self.journal.has_work = self.journal.has_work or log.has_work
@@ -512,16 +524,16 @@ class RunningJob:
         self._computing = []
 
     def _locate(self, worker: int, place: tuple[int, int, int], part: int, word: int) -> str:
-        return self.collective.locate(worker, OperationPlace(*place), part, word)
+        return self.collective.locate(worker, OperationId(*place), part, word)
 
-    def _located(self, findings: Findings, step: int, bucket: int, log: RoundLog) -> Findings:
+    def _with_places(self, findings: Findings, step: int, bucket: int, log: RoundLog) -> Findings:
         """Findings with the places where the first wrong words were merged."""
 
         def with_place(wrong: WrongWord | None) -> WrongWord | None:
             if wrong is None:
                 return None
             numbers = [operation.number for operation in log.operations]
-            operation_id = OperationPlace(step, bucket, numbers.index(wrong.operation))
+            operation_id = OperationId(step, bucket, numbers.index(wrong.operation))
             where = self.collective.locate(wrong.worker, operation_id, wrong.part, wrong.word)
             return replace(wrong, place=where)
 

@@ -25,9 +25,9 @@ from netfold.sim.plan.plan import (
     JobPlan,
     Placer,
 )
-from netfold.sim.results.stays import Stay
-from netfold.sim.run.context import ProgressReporter
+from netfold.sim.results.job_times import JobTimes
 from netfold.sim.run.job import RunningJob
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.workload.workload_keys import Workloads
 
@@ -44,7 +44,7 @@ class JobQueue:
     leaks
         What each job has left in switches when others got its slots; None if it still has them.
     alone_ps
-        The time of each job on the idle network, by its place in the scenario's list, for `stay`.
+        The time of each job on the idle network, by its place in the scenario's list, for `job_times`.
     """
 
     def __init__(self, simulation: Simulation, after_step: Callable[[], None]) -> None:
@@ -82,13 +82,13 @@ class JobQueue:
         # Numbers of the jobs that have arrived and wait, the first one first.
         return list(self._queue)
 
-    def stay(self, index: int) -> Stay | None:
+    def job_times(self, index: int) -> JobTimes | None:
         """When a job was there; None where no job comes and goes."""
         variant, job = self._simulation.variant, self.jobs[index]
         if variant.admission is None:
             return None
         is_there = self.running[index] is not None
-        return Stay(
+        return JobTimes(
             arrival_ps=job.start_ps,
             admitted_ps=job.start_ps if self._placer is None else self._admitted_ps[index],
             end_ps=self._end_ps(index),
@@ -110,7 +110,7 @@ class JobQueue:
         return running.journal.steps[-1].end_ps
 
     def _come(self, index: int) -> Generator[simpy.Event, Any, None]:
-        """A job's stay: it arrives, waits, runs and gives back what it had."""
+        """A job from its arrival on: it arrives, waits, runs and gives back what it had."""
         yield self._environment.timeout(self.jobs[index].start_ps)
         self._queue.append(index)
         self._admit()

@@ -85,7 +85,7 @@ def read_named(plan: Plan) -> NamedFiles:
 
     folder = Path(plan.scenario.file).parent
     gradients, models = _gradient_paths(plan.scenario), _model_paths(plan.scenario)
-    kept: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
     recorded = _recorded_paths(plan.scenario)
@@ -107,21 +107,21 @@ def read_named(plan: Plan) -> NamedFiles:
             why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
             raise DataError(f"{path}: cannot be read: {why}", "put the file back, and run again") from None
         if is_kept:
-            kept[path_text] = b"".join(blocks)
+            contents[path_text] = b"".join(blocks)
         if is_gradient or path_text in models:
             states[path] = _state(state)
         inputs.append({"path": path_text, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
-    return NamedFiles(kept, inputs, states)
+    return NamedFiles(contents, inputs, states)
 
 
 def input_paths(scenario: Scenario) -> set[str]:
     """The files that the variants of a scenario name, but profiles, which are part of it."""
-    named = (_gradient_paths, _layer_paths, _model_paths, _device_paths, _graph_paths, _recorded_paths)
-    return set().union(*(paths(scenario) for paths in named))
+    path_finders = (_gradient_paths, _layer_paths, _model_paths, _device_paths, _graph_paths, _recorded_paths)
+    return set().union(*(paths(scenario) for paths in path_finders))
 
 
-def _state(found: os.stat_result) -> _State:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _state(status: os.stat_result) -> _State:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _plain(path: str) -> str:
@@ -196,7 +196,7 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     and a few keys that are always shown; `timeout` and `switch` of the collective are those of the resolved
     scenario.
     """
-    from netfold.sim.report.answer import with_ranking  # late: validating a sweep need not read it
+    from netfold.sim.report.ranking import with_ranking  # late: validating a sweep need not read it
 
     settings = setups(plan)
     variants = [
@@ -265,10 +265,10 @@ def _data(workload: GradientSource) -> dict[str, str]:
 def _section(section: AnySection, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
     whole, differs = written(section), written(section, exclude_defaults=True)
-    said = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
+    diff = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
     always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}
-    return {**kind, **always, **said}
+    return {**kind, **always, **diff}
 
 
 def _given(value: Any) -> Any:

@@ -15,12 +15,11 @@ from typing import Any
 from netfold.errors import InvariantError, NetfoldError, RunError, names_hint
 from netfold.sim.files import one_run, require_writable
 from netfold.sim.results.folder import RunData, Unfinished, write_run
-from netfold.sim.run.checkpoint import Checkpoints, Keeper
-from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
+from netfold.sim.run.checkpoint import Checkpoints, CheckpointStore, Identity, Keeper
 from netfold.sim.run.compiling import compiling
-from netfold.sim.run.context import Progress, ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.named_files import read_named, with_setups
+from netfold.sim.run.progress import Progress, ProgressReporter
 from netfold.sim.run.variant import (
     Outcome,
     VariantResult,
@@ -88,7 +87,7 @@ def run_scenario(
                 f"this scenario is a sweep of {scenario.sweep.size} points",
                 "run it with `netfold sweep`; --set sweep=null runs the scenario without its sweep",
             )
-        run = _Run(_chosen(resolve(scenario), variants), sets, out_dir)
+        run = _Run(_choose(resolve(scenario), variants), sets, out_dir)
         require_writable(out_dir, run.plan.scenario.name)
         if checkpoints is not None:
             run.keep(checkpoints)
@@ -101,13 +100,14 @@ def run_scenario(
             return run.stopped(error)
 
 
-def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
+def _choose(plan: Plan, names: Sequence[str]) -> Plan:
     """A plan of only the named variants, in the scenario's order; of all where none is named."""
-    known = [variant.name for variant in plan.variants]
+    variant_names = [variant.name for variant in plan.variants]
     for name in names:
-        if name not in known:
+        if name not in variant_names:
             raise NetfoldError(
-                f"{plan.scenario.file}: there is no variant {name!r}", names_hint(name, known, "variants")
+                f"{plan.scenario.file}: there is no variant {name!r}",
+                names_hint(name, variant_names, "variants"),
             )
     if not names:
         return plan
@@ -135,7 +135,7 @@ class _Run:
             "the files that it names": json.dumps(self._files.inputs, sort_keys=True),
         }
         store = CheckpointStore(self._out_dir, Identity(scenario.name, scenario.seed, parts))
-        self._keeper = checkpoints.keeper(store)
+        self._keeper = Keeper(store, checkpoints)
         if name := self._keeper.store.unfinished:
             self._unfinished.take_over(scenario.name, name)
 
@@ -143,7 +143,7 @@ class _Run:
         """Run all variants, one after the other; each is written when it ends."""
         jobs = [job for variant in self.plan.variants for job in variant.jobs]
         with compiling(progress, jobs):
-            for result in _simulated(self.plan, progress, self._keeper):
+            for result in _simulate(self.plan, progress, self._keeper):
                 self._files.require_unchanged()
                 self.results.append(result)
                 if len(self.results) < len(self.plan.variants):
@@ -220,7 +220,7 @@ class _Run:
         )
 
 
-def _simulated(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> Iterator[VariantResult]:
+def _simulate(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> Iterator[VariantResult]:
     """The result of every variant, one after the other."""
     variants, done = plan.variants, 0
     total = sum(variant.steps for variant in variants)
@@ -245,4 +245,4 @@ def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
     # As `summary.json` has it; nothing is written.
     with one_run():
         plan = resolve(load(path))
-        return with_setups(summary_of(list(_simulated(plan, lambda *_: None))), plan)
+        return with_setups(summary_of(list(_simulate(plan, lambda *_: None))), plan)

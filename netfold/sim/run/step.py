@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,18 +14,14 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError, Sent
-from netfold.homomorphic.fold import described
-from netfold.homomorphic.message import Merged
+from netfold.homomorphic.fold import describe
+from netfold.homomorphic.merge import Merged
 from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.finding import Findings, RecordedOperation
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
-from netfold.sim.run.context import (
-    LAST,
-    Activities,
-    SerialUnit,
-)
+from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Passes, scaled_ps
 
@@ -50,10 +47,10 @@ class MessageAgreement:
     def __init__(self, workers: int, findings: Sequence[Findings] = ()) -> None:
         """`findings` are those on the job's rounds so far; the caller may append to them."""
         self._workers, self._findings = workers, findings
-        self._begun: dict[OperationPlace, _First] = {}
+        self._begun: dict[OperationId, _First] = {}
 
     def require(
-        self, place: OperationPlace, worker: int, sent: Sent, operations: Sequence[RecordedOperation] = ()
+        self, operation_id: OperationId, worker: int, sent: Sent, operations: Sequence[RecordedOperation] = ()
     ) -> None:
         """Require that a worker's messages have the same kinds and lengths as those of the others.
 
@@ -64,10 +61,10 @@ class MessageAgreement:
         CodecError
             What both workers send, and whether damaged words are the reason.
         """
-        first = self._begun.setdefault(place, _First(worker, sent, []))
+        first = self._begun.setdefault(operation_id, _First(worker, sent, []))
         if _kinds(sent) != _kinds(first.sent):
-            both = first.worker, worker
-            differed = _differing_label(operations, both)
+            workers = first.worker, worker
+            differed = _differing_label(operations, workers)
             decoded_alike = all(findings.replicas_agree for findings in self._findings)
             if differed is not None:
                 why = f"they read different words of {differed!r}, so some were damaged on the way"
@@ -76,13 +73,13 @@ class MessageAgreement:
             else:
                 why = "all workers must send the same messages, and these read the same words before"
             raise CodecError(
-                f"worker {worker} sends {described(sent)} where worker {first.worker} sends "
-                f"{described(first.sent)} ({place}): {why}",
+                f"worker {worker} sends {describe(sent)} where worker {first.worker} sends "
+                f"{describe(first.sent)} ({operation_id}): {why}",
                 is_undecoded=differed is not None or not decoded_alike,
             )
         first.workers.append(worker)
         if len(first.workers) == self._workers:
-            del self._begun[place]
+            del self._begun[operation_id]
 
 
 def _kinds(sent: Sent) -> list[tuple[object, ...]] | None:
@@ -137,12 +134,12 @@ def _content(array: NDArray[Any] | None) -> bytes | None:
 class _Turn:
     """One turn of the common order."""
 
-    place: OperationPlace
+    operation_id: OperationId
     workers_left: int
     """Workers that have not had this turn."""
 
 
-class Turns:
+class Coordinator:
     """Gives every worker `at_once` turns at a time, in the same order at all workers."""
 
     def __init__(self, environment: simpy.Environment, workers: int, at_once: int) -> None:
@@ -151,13 +148,13 @@ class Turns:
         self._chosen = 0  # length of the order so far
         self._given = [0] * workers
         self._room = [at_once] * workers
-        self._waiting: list[dict[OperationPlace, tuple[int, simpy.Event]]] = [{} for _ in range(workers)]
+        self._waiting: list[dict[OperationId, tuple[int, simpy.Event]]] = [{} for _ in range(workers)]
         self._is_deciding = [False] * workers
 
-    def take(self, worker: int, place: OperationPlace, rank: int) -> simpy.Event:
+    def take(self, worker: int, operation_id: OperationId, rank: int) -> simpy.Event:
         """Event at which a worker's turn begins; it ends with `release`."""
         begins = self._environment.event()
-        self._waiting[worker][place] = rank, begins
+        self._waiting[worker][operation_id] = rank, begins
         self._decide_later(worker)
         return begins
 
@@ -184,15 +181,108 @@ class Turns:
                 self._order[position] = _Turn(first, self._workers)
                 self._chosen += 1
             turn = self._order[position]
-            if turn.place not in waiting:
+            if turn.operation_id not in waiting:
                 return
             turn.workers_left -= 1
             if not turn.workers_left:
                 del self._order[position]
-            _, begins = waiting.pop(turn.place)
+            _, begins = waiting.pop(turn.operation_id)
             self._room[worker] -= 1
             self._given[worker] += 1
             begins.succeed()
+
+
+# A unit that does one piece of work at a time, such as a worker's device.
+
+
+LAST = 2**31  # rank after those of all buckets
+
+
+class SerialDevice:
+    """Does one piece of work at a time, without interruption.
+
+    When it is free it takes, of the work that waits at the end of that instant, that with the lowest rank,
+    and of equal ranks what asked first.
+    """
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self._environment = environment
+        self._waiting: list[tuple[int, int, simpy.Event]] = []  # rank, number of the request
+        self._requests_count = 0
+        self._is_busy = self._is_deciding = False
+
+    def take(self, rank: int) -> simpy.Event:
+        """Event at which the unit begins this work, which ends with `release`."""
+        begins = self._environment.event()
+        heapq.heappush(self._waiting, (rank, self._requests_count, begins))
+        self._requests_count += 1
+        self._decide_later()
+        return begins
+
+    def release(self) -> None:
+        """End the present work."""
+        self._is_busy = False
+        self._decide_later()
+
+    def _decide_later(self) -> None:
+        if self._is_busy or self._is_deciding or not self._waiting:
+            return
+        self._is_deciding = True
+        EndOfInstant(self._environment, InstantPhase.DEVICE).callbacks.append(self._decide)
+
+    def _decide(self, _: simpy.Event) -> None:
+        self._is_deciding, self._is_busy = False, True
+        heapq.heappop(self._waiting)[-1].succeed()
+
+
+# What every worker does now, for the diagnosis of a stall.
+
+
+class WorkerActivities:
+    """The activities of a job's workers: of each bucket in flight or, if there is none, of the device."""
+
+    def __init__(self, hosts: HostTimes, workers: int, show: Callable[[int, str, int], None]) -> None:
+        self._hosts, self._show = hosts, show  # `show` takes worker, text, and when that ends
+        self._buckets: list[dict[int, str]] = [{} for _ in range(workers)]
+        self._computing = [("", 0)] * workers  # the latest text, and when that ends
+        self._step, self._left = 0, [0] * workers  # buckets that have not landed in this step
+
+    def begin(self, step: int, buckets_count: int) -> None:
+        # `buckets_count` is that of each worker.
+        self._step, self._left = step, [buckets_count] * len(self._left)
+
+    def compute(self, worker: int, what: str, now_ps: int, end_ps: int) -> None:
+        """The device's passes are at a point, up to a time."""
+        self._computing[worker] = what, end_ps
+        if not self._buckets[worker]:
+            self._report(worker, now_ps)
+
+    def set(self, worker: int, bucket: int, what: str, until_ps: int) -> None:
+        """A bucket in flight is at a point, up to a time as far as that is known."""
+        self._buckets[worker][bucket] = what
+        texts = self._buckets[worker]
+        self._tell(worker, "; ".join(texts[bucket_index] for bucket_index in sorted(texts)), until_ps)
+
+    def land(self, worker: int, bucket: int, now_ps: int) -> None:
+        """A bucket is no longer in flight."""
+        self._buckets[worker].pop(bucket, None)  # a round may have no operation
+        self._left[worker] -= 1
+        if not self._left[worker]:
+            self._computing[worker] = f"is done with step {self._step}", now_ps
+        self._report(worker, now_ps)
+
+    def _report(self, worker: int, now_ps: int) -> None:
+        texts = self._buckets[worker]
+        what, end_ps = self._computing[worker]
+        if texts:
+            what, end_ps = "; ".join(texts[bucket_index] for bucket_index in sorted(texts)), now_ps
+        self._tell(worker, what, max(now_ps, end_ps))
+
+    def _tell(self, worker: int, what: str, until_ps: int) -> None:
+        crash_ps = self._hosts.crash_ps(worker)
+        if until_ps >= crash_ps:
+            what, until_ps = HAS_CRASHED, crash_ps
+        self._show(worker, what, until_ps)
 
 
 # The rounds that the bytes on workers' links belong to.
@@ -229,7 +319,6 @@ class WireBytes:
         self._open[worker] = [operation for operation in self._open[worker] if operation[0] is not log]
 
     def end_round(self, worker: int, log: RoundLog) -> None:
-        """A round has ended at a worker."""
         self._count(worker)
         log.wire_bytes += self._unclaimed[worker]
         self._unclaimed[worker] = 0
@@ -238,9 +327,9 @@ class WireBytes:
         """(2,) bytes up and down that belong to no round yet, of all workers."""
         for worker in range(len(self._host_links)):
             self._count(worker)
-        rest: NDArray[np.int64] = self._unclaimed.sum(axis=0)
+        unclaimed_bytes: NDArray[np.int64] = self._unclaimed.sum(axis=0)
         self._unclaimed[:] = 0
-        return rest
+        return unclaimed_bytes
 
     def hand_over(self, worker: int) -> None:
         """Another job gets the worker's host: what passes from now on is not counted."""
@@ -259,13 +348,13 @@ class WireBytes:
         if now == before:
             return
         self._counted[worker] = now
-        left = np.array([now[0] - before[0], now[1] - before[1]], np.int64)
+        new_bytes = np.array([now[0] - before[0], now[1] - before[1]], np.int64)
         weight_left = sum(weight for _, weight in self._open[worker])
         for log, weight in self._open[worker]:
-            share = left * weight // weight_left
+            share = new_bytes * weight // weight_left
             log.wire_bytes += share
-            left, weight_left = left - share, weight_left - weight
-        self._unclaimed[worker] += left
+            new_bytes, weight_left = new_bytes - share, weight_left - weight
+        self._unclaimed[worker] += new_bytes
 
 
 # A worker's passes over its model in a step, on its device, also those that its encoder asks for.
@@ -309,8 +398,8 @@ def stretches(
         timeline.append(Stretch("backward", scaled_ps(end_ps, factor)))
     end_ps = times * both_ps
     start_ps = end_ps - passes.backward_ps
-    known = passes if times == 1 else replace(passes, ready_ps={})
-    ready = [(known.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
+    usable = passes if times == 1 else replace(passes, ready_ps={})
+    ready = [(usable.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
     timeline.append(Stretch("forward", scaled_ps(start_ps, factor)))
     timeline += [
         Stretch("backward", scaled_ps(start_ps + ready_ps, factor), (index,))
@@ -333,8 +422,8 @@ class Computing:
         self,
         environment: simpy.Environment,
         hosts: HostTimes,
-        device: SerialUnit,
-        activities: Activities,
+        device: SerialDevice,
+        activities: WorkerActivities,
         stretches: Sequence[Stretch],
         begin: Callable[[], int] | None = None,
     ) -> None:

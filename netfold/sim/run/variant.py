@@ -25,6 +25,7 @@ from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, 
 from netfold.sim.plan.idle_network import work_warnings
 from netfold.sim.plan.plan import Change, JobPlan, Reboot, Stop, VariantPlan
 from netfold.sim.processor import instructions
+from netfold.sim.results.job_times import JobTimes
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import (
     CheckRecord,
@@ -36,13 +37,12 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.results.stays import Stay
 from netfold.sim.results.summary import summarize, worst
 from netfold.sim.run.checkpoint import Keeper
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.job_queue import JobQueue, alone_times
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads
@@ -200,10 +200,10 @@ def node_records(variant: VariantPlan) -> list[NodeRecord]:
 
 
 def records_of(results: list[VariantResult]) -> Records:
-    each = [result.records for result in results]
+    job_records = [result.records for result in results]
     return Records(
         **{
-            field.name: [record for records in each for record in getattr(records, field.name)]
+            field.name: [record for records in job_records for record in getattr(records, field.name)]
             for field in fields(Records)
         }
     )
@@ -346,13 +346,13 @@ def _job_result(
     """
     variant = simulation.variant
     plan, job = variant.jobs[index], arrivals.running[index]
-    stay = arrivals.stay(index)
+    job_times = arrivals.job_times(index)
     if job is None:
-        return _never_admitted(variant, plan, stay)
+        return _never_admitted(variant, plan, job_times)
     job.record_open_step()
     ending = _ending(plan, job, diagnosis.of(variant.job_names[index]) if diagnosis else None)
-    if (left := arrivals.leaks[index]) is not None and ending.verdict == "pass":
-        ending = ending._replace(leaks=left)
+    if (leak := arrivals.leaks[index]) is not None and ending.verdict == "pass":
+        ending = ending._replace(leaks=leak)
     if ending.leaks:
         ending = ending._replace(leak_causes=leak_causes(variant, plan, faults))
     admitted = tuple(plan for plan, counts in zip(variant.jobs, counters, strict=True) if counts is not None)
@@ -366,7 +366,7 @@ def _job_result(
         plan.label,
         job.journal,
         checks,
-        replace(facts, bounds=bound_by, stay=stay, warnings=(*facts.warnings, *free)),
+        replace(facts, bounds=bound_by, job_times=job_times, warnings=(*facts.warnings, *free)),
     )
 
 
@@ -399,10 +399,10 @@ def _kinds(network: Network) -> list[BottleneckCause]:
     ]
 
 
-def _never_admitted(variant: VariantPlan, job: JobPlan, stay: Stay | None) -> JobResult:
+def _never_admitted(variant: VariantPlan, job: JobPlan, job_times: JobTimes | None) -> JobResult:
     """The result of a job that was still waiting, or had not arrived, when a stall ended the variant."""
     detail = "it never got hosts and slots: other jobs are stalled, or failed and keep theirs"
-    facts = VariantFacts(len(job.hosts), references=job.references, variant=variant.name, stay=stay)
+    facts = VariantFacts(len(job.hosts), references=job.references, variant=variant.name, job_times=job_times)
     return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stalled", detail)], facts)
 
 

@@ -18,7 +18,7 @@ from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
 from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
-from netfold.sim.workload.fusion import Cutter, bucket_count, fused
+from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
@@ -106,20 +106,22 @@ class JobSize:
         gradients = FLOAT_BYTES * held * self.workers
         if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
             gradients += FLOAT_BYTES * self.at_once * self.workers
-        tensors, kept = self.workload.tensors, 0
+        tensors, count = self.workload.tensors, 0
         if not isinstance(self.workload, Training) and not is_vector(tensors):
-            kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline)[1]).copies
+            count += Cutter(tensors, fuse_tensors(tensors, self.workload.fusion.outline)[1]).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
-            kept += 2  # weights, and gradients at them
-        return gradients * (1 + kept) + self._optimizer_bytes
+            count += 2  # weights, and gradients at them
+        return gradients * (1 + count) + self._optimizer_bytes
 
     @property
     def _optimizer_bytes(self) -> int:
         """What optimizers remember: one for all workers, or with local steps one of each."""
         if not isinstance(self.workload, Training):
             return 0
-        each = FLOAT_BYTES * self.workload.optimizer.state_floats
-        return self.elements * (each * self.workers + _LOCAL_BYTES if self.workload.is_local else each)
+        state_bytes = FLOAT_BYTES * self.workload.optimizer.state_floats
+        if not self.workload.is_local:
+            return self.elements * state_bytes
+        return self.elements * (state_bytes * self.workers + _LOCAL_BYTES)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""
@@ -178,15 +180,15 @@ def refuse_more_than_fits(jobs: list[JobSize]) -> None:
         With the estimate, the free memory, and the largest size that fits.
     """
     there_is = available_bytes()
-    taken = float(BASE_BYTES)
+    needed_bytes = float(BASE_BYTES)
     for job in jobs:
-        if taken + job.bytes(_MOST) <= _NEAR * there_is:
-            taken += job.bytes(_MOST)
+        if needed_bytes + job.bytes(_MOST) <= _NEAR * there_is:
+            needed_bytes += job.bytes(_MOST)
             continue
         codec = _footprint(job)
-        if taken + job.bytes(codec) > there_is:
-            raise _refusal(job, codec, taken, there_is)
-        taken += job.bytes(codec)
+        if needed_bytes + job.bytes(codec) > there_is:
+            raise _refusal(job, codec, needed_bytes, there_is)
+        needed_bytes += job.bytes(codec)
 
 
 def _footprint(job: JobSize) -> Footprint:
@@ -200,9 +202,9 @@ def _footprint(job: JobSize) -> Footprint:
     return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
 
 
-def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exception:
-    others = taken - BASE_BYTES
-    free = max(0.0, there_is - taken)
+def _refusal(job: JobSize, codec: Footprint, needed_bytes: float, there_is: int) -> Exception:
+    others = needed_bytes - BASE_BYTES
+    free = max(0.0, there_is - needed_bytes)
     room = f"{size_text(free)} of this machine's memory are free for them"
     room += f" ({size_text(others)} go to earlier jobs)" if others else ""
     values = job.bytes(codec, records=False)
@@ -235,12 +237,12 @@ def _at_most(most: int, what: str, whose: str = "") -> str:
     return f"use {whose}{most:,} {what} at most{fewer}"
 
 
-def _largest(asked: int, bytes_of: Callable[[int], float], free: float) -> int:
+def _largest(wanted: int, bytes_of: Callable[[int], float], free: float) -> int:
     """The largest number below `asked` that fits; 0 if none does.
 
     It leaves a margin because free memory varies.
     """
-    fits, does_not = 0, asked
+    fits, does_not = 0, wanted
     while does_not - fits > 1:
         middle = (fits + does_not) // 2
         if bytes_of(middle) <= _HINTED * free:

@@ -156,7 +156,7 @@ class Scenario(Header):
         # `values` has one of each axis. Mistakes are at the lines of the values.
         seeded = parse_set(f"seed={seed}")
         inputs = replace(self.given, changes=(*self.given.changes, seeded))
-        return _built(inputs, tuple(map(change, values)), None, Mistakes())
+        return _build(inputs, tuple(map(change, values)), None, Mistakes())
 
     def locate(self, path: str, variant: str | None = None) -> str:
         # "FILE:LINE", or "--set". For a missing value it is where the value would belong; without a variant
@@ -195,11 +195,11 @@ def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | 
     inputs = _Given(file, folder, sets, source_text, document, others)
     for single in sweep.singles if sweep else ():
         with mistakes.collecting():
-            _built(inputs, single, None, Mistakes())
-    return _built(inputs, sweep.first if sweep else (), sweep, mistakes)
+            _build(inputs, single, None, Mistakes())
+    return _build(inputs, sweep.first if sweep else (), sweep, mistakes)
 
 
-def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistakes: Mistakes) -> Scenario:
+def _build(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistakes: Mistakes) -> Scenario:
     """The scenario after the changes of a point, and then those of the command line."""
     document, changes = given.document, (*swept, *given.changes)
     for path, value in changes:
@@ -211,7 +211,7 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
     with mistakes.collecting():
         header = validated(Header, only(document, _HEADER))
     profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
-    trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
+    trees = {name: _merge(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
     require_baseline(document, header.baseline if header else None, trees, mistakes)
     variants = _variants(trees, mistakes)
@@ -288,21 +288,21 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
     if not isinstance(items.value, tuple):
         mistakes.add(items.error(f"must be a list of {what}s, found {shown(items.plain)}", hint))
         return {}
-    named: dict[str, Node] = {}
+    nodes_by_name: dict[str, Node] = {}
     for item in items.value:
         if not isinstance(item.value, Mapping):
             mistakes.add(item.error(f"must be a mapping, found {shown(item.plain)}", hint))
         elif "name" not in item.value:
             mistakes.add(missing_key(item, "name", hint))
-        elif (name := str(item.value["name"].plain)) in named:
-            first = duplicate_hint(named[name], items.path)
+        elif (name := str(item.value["name"].plain)) in nodes_by_name:
+            first = duplicate_hint(nodes_by_name[name], items.path)
             mistakes.add(item.error(f"the name {shown(name)} appears twice", first))
         else:
-            named[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
-    return named
+            nodes_by_name[name] = _refuse_unknown(item, ("name", *allowed), mistakes)
+    return nodes_by_name
 
 
-def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
+def _merge(document: Node, item: Node, mistakes: Mistakes) -> Node:
     merged = merge_settings(only(document, _SETTINGS), item)
     whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
@@ -328,7 +328,7 @@ def _change(trees: dict[str, Node], changes: Iterable[Change], mistakes: Mistake
             continue
         with mistakes.collecting():
             if path[0] == "variants":
-                names, inner = _addressed(path, value, trees), path[2:]
+                names, inner = _address(path, value, trees), path[2:]
             else:
                 names, inner = tuple(trees), path
             if inner[0] not in _SETTINGS:
@@ -368,7 +368,7 @@ def _addressed_job(path: tuple[str, ...], value: Node, jobs: Node | None) -> tup
     return path[1:2]
 
 
-def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) -> tuple[str, ...]:
+def _address(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) -> tuple[str, ...]:
     if len(path) < 3:
         raise value.error("a variant cannot be replaced as a whole", "use variants.NAME.PATH=VALUE")
     if path[1] not in trees:

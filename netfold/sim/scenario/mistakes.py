@@ -122,10 +122,10 @@ def naming(variant: str, error: ScenarioError) -> ScenarioError:
     return named
 
 
-def _nearest(found: object, allowed: Sequence[str]) -> str:
-    if str(found) in allowed:  # right except for its type
+def _nearest(value: object, allowed: Sequence[str]) -> str:
+    if str(value) in allowed:  # right except for its type
         return f"write it without quotes; allowed: {', '.join(allowed)}"
-    return names_hint(str(found), allowed, "allowed")
+    return names_hint(str(value), allowed, "allowed")
 
 
 def _mistakes(
@@ -270,7 +270,7 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
             allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
             return position.error(f"cannot use {shown(wrong_value)}", _nearest(wrong_value, allowed))
         case "value_error":
-            return _refused(context["error"], position)
+            return _refusal(context["error"], position)
     rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
         "Input should be "
     )
@@ -280,32 +280,30 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
     )
 
 
-def _repair(rule: str, found: object, position: _Position) -> str:
+def _repair(rule: str, value: object, position: _Position) -> str:
     """The nearest fix of a value with the wrong syntax."""
-    if rule == "a number" and isinstance(found, str) and found.endswith("%"):
-        return _of_percentage(found)
-    if rule.endswith("number") and isinstance(found, str):
-        return _number(found)
-    if rule == "a mapping" and found in _kinds_of(position.annotation):
-        return f"write it as {{kind: {found}}}"
+    if rule == "a number" and isinstance(value, str) and value.endswith("%"):
+        return _of_percentage(value)
+    if rule.endswith("number") and isinstance(value, str):
+        return _number(value)
+    if rule == "a mapping" and value in _kinds_of(position.annotation):
+        return f"write it as {{kind: {value}}}"
     if rule == "a list":
         return "a list is written [a, b], or with one item a line after '- '"
     return ""
 
 
-def _of_percentage(found: str) -> str:
+def _of_percentage(text: str) -> str:
     """The nearest fix of a percentage where only numbers are allowed."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", found, re.A)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text, re.A)
     return "" if match is None else f"write {Decimal(match[1]) / 100:f}"
 
 
-def _number(found: str) -> str:
+def _number(text: str) -> str:
     """The nearest fix of a number that YAML parses as text."""
-    if found.isdecimal():
+    if text.isdecimal():
         return "write it without quotes"
-    match = re.fullmatch(
-        r"(\d+)(?:\.(\d+))? ?([KMGT]?)", found.replace("_", "").replace(",", ""), re.I | re.A
-    )
+    match = re.fullmatch(r"(\d+)(?:\.(\d+))? ?([KMGT]?)", text.replace("_", "").replace(",", ""), re.I | re.A)
     if match is None:
         return ""
     whole, decimals, suffix = match.groups(default="")
@@ -315,7 +313,7 @@ def _number(found: str) -> str:
     return f"write {int(whole + decimals) * 10**zeros}" if zeros >= 0 else ""
 
 
-def _refused(cause: Exception, position: _Position) -> ScenarioError:
+def _refusal(cause: Exception, position: _Position) -> ScenarioError:
     """The error for a value that a unit, section or codec refused: a message, with an optional hint below."""
     if isinstance(cause, NetfoldError):
         return position.error(cause.message, cause.hint or position.meaning)

@@ -75,7 +75,6 @@ class TopologySection(Section):
         raise TypeError(f"{self.kind} is not a file")
 
     def topology(self) -> Topology:
-        """The topology that it describes."""
         kwargs = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
         return self.made_by(**kwargs)
 
@@ -125,16 +124,16 @@ def _section(topology: type[Topology]) -> type[TopologySection]:
     """The section whose keys are the fields of a topology; those that it inherits stand before `kind`."""
     all_fields = fields(_dataclass(topology))
     annotations = get_annotations(topology)
-    kind: Any = Literal
+    literal: Any = Literal
     keys: dict[str, Any] = {
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name not in annotations},
-        "kind": (kind[topology.kind], ...),
+        "kind": (literal[topology.kind], ...),
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name in annotations},
         **_OVERRIDES,
     }
-    made = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)
-    made.made_by = topology
-    return made
+    section = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)
+    section.made_by = topology
+    return section
 
 
 def _key(field: Field[Any]) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Make = Callable[[int, tuple[str, ...], Site, CollectiveSection], "JobPlan"]  # a job on its hosts
 
 
-class Queue:
+class JobPlacer:
     """Places jobs on what is free; `make` makes the plan of a job, by its number, on its hosts."""
 
     def __init__(self, site: Site, wanted: Sequence[tuple[JobSection, Location]], make: Make) -> None:
@@ -43,17 +43,17 @@ class Queue:
         pairs = []
         for index, (section, _) in enumerate(self._wanted):
             fallback = section.fallback
-            first = self._placed(index, section.collective)
+            first = self._place_on(index, section.collective)
             self.release(index)
             second = None
             if fallback is not None:
-                second = self._placed(index, fallback)
+                second = self._place_on(index, fallback)
                 self.release(index)
             pairs.append((first, second))
         self._site.add_links()
         return pairs
 
-    def begin(self) -> Queue:
+    def begin(self) -> JobPlacer:
         """Forget all jobs: the beginning of a run."""
         self._links_count = len(self._site.network.link_names)
         for index in range(len(self._wanted)):
@@ -67,7 +67,7 @@ class Queue:
         for number, collective in enumerate(collectives):
             network = self._site.network
             try:
-                job = self._placed(index, collective)
+                job = self._place_on(index, collective)
             except ScenarioError:
                 self.release(index)
                 self._site.network = network
@@ -86,7 +86,7 @@ class Queue:
     def release_hosts(self, index: int) -> None:
         self._site.occupied.release(self._wanted[index][1])
 
-    def _placed(self, index: int, collective: CollectiveSection) -> JobPlan:
+    def _place_on(self, index: int, collective: CollectiveSection) -> JobPlan:
         section, location = self._wanted[index]
         names = self._site.occupied.place(section.workers.count, section.workers.placement, location)
         return self._make(index, names, self._site, collective)

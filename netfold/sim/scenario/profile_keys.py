@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from netfold.errors import Mistakes, OptionError, shown
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
 from netfold.sim.scenario.mistakes import validated
@@ -66,8 +66,8 @@ class _ProfileKeys(Section):
 def _several(choices: tuple[str | int, ...]) -> Any:
     """The field type of a list of some of these names or numbers."""
     a_choice: Any = Literal
-    some: Any = tuple
-    return some[a_choice[choices], ...]
+    tuple_of: Any = tuple
+    return tuple_of[a_choice[choices], ...]
 
 
 def _field(field: DataclassField[Any]) -> tuple[Any, Any]:
@@ -111,8 +111,8 @@ def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node
             continue
         with mistakes.collecting():
             items.append(_from_file(item, folder))
-    read = Node(tuple(items), listed.file, listed.line, listed.path)
-    return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
+    list_node = Node(tuple(items), listed.file, listed.line, listed.path)
+    return Node({**document.children, "profiles": list_node}, document.file, document.line, document.path)
 
 
 def _from_file(item: Node, folder: Path) -> Node:
@@ -129,23 +129,23 @@ def custom_profiles(
     sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
 ) -> dict[str, Profile]:
     """Profiles of a scenario by name; duplicate names and invalid profiles go to `mistakes`."""
-    made: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     nodes = document.children["profiles"].value if sections else ()
     assert isinstance(nodes, tuple)
     for section, node in zip(sections, nodes, strict=True):
         with mistakes.collecting():
-            if section.name in made:
+            if section.name in profiles:
                 raise node.error(f"the name {section.name!r} appears twice", "use another name")
-            made[section.name] = _made(section, node)
-    return made
+            profiles[section.name] = _make(section, node)
+    return profiles
 
 
 def read_profile(path: str) -> Profile:
     node = _from_file(Node(path, path, 0, ""), Path())
-    return _made(validated(SwitchProfile, node), node)
+    return _make(validated(SwitchProfile, node), node)
 
 
-def _made(section: SwitchProfile, node: Node) -> Profile:
+def _make(section: SwitchProfile, node: Node) -> Profile:
     settings = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
     values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in settings.items()}
     changes = {key: value for key, value in values.items() if value is not None}

@@ -43,7 +43,7 @@ from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import Queue
+from netfold.sim.scenario.placer import JobPlacer
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
@@ -194,13 +194,7 @@ def variation_of(section: DeviceOption, workers: int, location: Location) -> Var
 
 
 def check_overlap(overlap: Overlap, device: Device, location: Location) -> None:
-    """Refuse a codec that runs at two places.
-
-    Raises
-    ------
-    ScenarioError
-        The codec is to run on the device and on the host.
-    """
+    """Refuse a codec that is to run on the device and on the host."""
     if overlap.encode == "on_device" and device.copy_ps(1):
         raise location.job_error(
             "overlap.encode",
@@ -222,13 +216,13 @@ def steps_of(section: WorkloadOption, workload: GradientSource) -> int:
 def workload_warnings(workload: GradientSource, workers: int, codec: Codec) -> tuple[str, ...]:
     """Warnings about gradients."""
     if isinstance(workload, Training):
-        told = workload.warnings(codec.kind, getattr(codec, "momentum", 0.0))
+        warnings = workload.warnings(codec.kind, getattr(codec, "momentum", 0.0))
         if workload.stands_in_for:
             data = workload.model.data_named(workload.data).name
-            told += (
+            warnings += (
                 f"the data of {workload.model.facts.title} are {data}, in place of {workload.stands_in_for}",
             )
-        return told
+        return warnings
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",
@@ -257,32 +251,32 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     path, prefix = "topology", ""
     try:
         if section.file is None:
-            graph = _generated(scenario, variant)
+            graph = _generate(scenario, variant)
         else:
             path, prefix = "topology.path", f"{section.file}: "
             text = _read(section.file, scenario, variant)
             graph = read_graph(section.file, text, section.defaults(), _UNITS)
     except ParameterError as error:
-        raise _refused(scenario, variant, f"topology.{key_of(error.key)}", str(error)) from None
+        raise _refusal(scenario, variant, f"topology.{key_of(error.key)}", str(error)) from None
     except TopologyError as error:
         raise as_one_error(
-            _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
+            _refusal(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
         ) from None
     _change(graph, scenario, variant)
     return graph
 
 
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
-    known = {**PROFILES, **scenario.switch_profiles}
+    profiles = {**PROFILES, **scenario.switch_profiles}
     for name in switches(graph):
-        wanted = graph.nodes[name]["profile"]
-        if wanted not in known:
-            key = variant.topology.key_of_value("switch", wanted)
-            message = f"there is no switch profile {wanted!r}"
-            raise scenario.error(key, message, names_hint(wanted, known), variant.name)
+        profile_name = graph.nodes[name]["profile"]
+        if profile_name not in profiles:
+            key = variant.topology.key_of_value("switch", profile_name)
+            message = f"there is no switch profile {profile_name!r}"
+            raise scenario.error(key, message, names_hint(profile_name, profiles), variant.name)
 
 
-def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
+def _generate(scenario: Scenario, variant: Variant) -> nx.Graph:
     """The graph of a registered topology, if its size fits."""
     topology = variant.topology.topology()
     size = topology.size()
@@ -296,23 +290,23 @@ def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
     """Make the changes that patterns select."""
-    known = {**PROFILES, **scenario.switch_profiles}
+    profiles = {**PROFILES, **scenario.switch_profiles}
     section = variant.topology
     for index, (_, profile) in enumerate(section.profile_changes()):
-        if profile not in known:
+        if profile not in profiles:
             message = f"there is no switch profile {profile!r}"
             at = f"topology.switch_profiles.{index}.profile"
-            raise scenario.error(at, message, names_hint(profile, known), variant.name)
+            raise scenario.error(at, message, names_hint(profile, profiles), variant.name)
     try:
         key = "links"
         change_links(graph, section.link_changes())
         key = "switch_profiles"
         change_profiles(graph, section.profile_changes())
     except NoMatchError as error:
-        raise _refused(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
+        raise _refusal(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
 
 
-def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
+def _refusal(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
     """The scenario error for a mistake in a graph; text after a semicolon is the hint."""
     message, _, hint = text.partition("; ")
     return scenario.error(path, message, hint, variant.name)
@@ -443,7 +437,7 @@ class _VariantResolver:
 
     def resolve(self) -> VariantPlan:
         """The plan; the network must have been compiled."""
-        site, jobs, admission = self._queued() if self.variant.admission == FIFO else self._divided()
+        site, jobs, admission = self._queue() if self.variant.admission == FIFO else self._divide()
         refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
@@ -452,7 +446,7 @@ class _VariantResolver:
         job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, job_workers, self.location.error)
         for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
-            check_duration(job, location, network, faults, index, self._rate_key())
+            check_duration(job, location, network, faults, index, self.variant.topology.key("rate"))
         check_slowed(jobs, network, faults, self.location.error)
         able = frozenset(
             self.graph.nodes[name]["profile"]
@@ -463,19 +457,19 @@ class _VariantResolver:
             self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission
         )
 
-    def _divided(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+    def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
         """Jobs on switches that may hold too few slots for what each needs: then in equal parts."""
         network = self._network
         for sharing in _SHARINGS[:-1]:
             try:
-                return self._reserved(sharing)
+                return self._reserve(sharing)
             except ScenarioError as error:
                 if ".slots" not in error.path:
                     raise
                 self._network = network
-        return self._reserved(_SHARINGS[-1])
+        return self._reserve(_SHARINGS[-1])
 
-    def _reserved(self, sharing: int) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+    def _reserve(self, sharing: int) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
         """Jobs that have hosts and slots of their own from the beginning to the end."""
         occupied = HostAllocation(self.graph)
         hosts = [
@@ -488,21 +482,21 @@ class _VariantResolver:
         is_arriving = any(job.is_template for job in self.variant.jobs)
         return site, jobs, Admission(RESERVED) if is_arriving else None
 
-    def _queued(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
+    def _queue(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
         """Jobs that take hosts and slots when they arrive: each as it is on the empty network."""
         occupied = HostAllocation(self.graph)
         self._network = with_work(self._network, self._work([()] * len(self.jobs)))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
-        wanted = [
+        wanted_jobs = [
             (section, location)
             for section, location in self.jobs
             if isinstance(section, variant_keys.JobSection)
         ]
-        queue = Queue(site, wanted, self._job)
-        pairs = queue.alone()
+        placer = JobPlacer(site, wanted_jobs, self._job)
+        pairs = placer.alone()
         jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
         longest_ps = max((fallback.collective.sender.timeout_max_ps for fallback in others), default=0)
-        return site, tuple(jobs), Admission(FIFO, queue.begin, queue.room([*jobs, *others]), longest_ps)
+        return site, tuple(jobs), Admission(FIFO, placer.begin, placer.room([*jobs, *others]), longest_ps)
 
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
         """What each host takes for packets, by node: as its job says, or the variant."""
@@ -551,9 +545,9 @@ class _VariantResolver:
         return JobWorkers(location.name, job.hosts, job.start_ps, sections.device.computes)
 
     def _profiles(self) -> dict[str, Profile]:
-        known = {**PROFILES, **self.location.scenario.switch_profiles}
+        all_profiles = {**PROFILES, **self.location.scenario.switch_profiles}
         check_profiles(self.graph, self.location.scenario, self.variant)
-        profiles = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
+        profiles = {name: all_profiles[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):
             for kind in (profiles[node] for node in (a, b) if node in profiles):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:
@@ -562,9 +556,6 @@ class _VariantResolver:
                     key = self.variant.topology.key_of_value("rate", edge["rate_bps"])
                     raise self.location.error(key, message, "use a lower rate, or topology.switch: ideal")
         return profiles
-
-    def _rate_key(self) -> str:
-        return self.variant.topology.key("rate")
 
     def _profile_key(self) -> str:
         # A topology file sets it itself.

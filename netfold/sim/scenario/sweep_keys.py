@@ -100,8 +100,8 @@ def read_sweep(document: Node, changes: Iterable[Change], mistakes: Mistakes) ->
         if path == (SWEEP,):
             node = value
         elif path[0] == SWEEP:
-            others = node.children if node is not None else {}
-            node = replace(node or value, value={**others, ".".join(path[1:]): value}, path=SWEEP)
+            axis_nodes = node.children if node is not None else {}
+            node = replace(node or value, value={**axis_nodes, ".".join(path[1:]): value}, path=SWEEP)
     if node is None or node.value is None:
         return None
     if not isinstance(node.value, Mapping):
@@ -152,23 +152,22 @@ def _axis(path: str, node: Node, mistakes: Mistakes) -> Axis | None:
             hint = "write the path with dots, for example topology.rate: [10Gbps, 100Gbps]"
         mistakes.add(node.error(f"must be a list of values, found {shown(node.plain)}", hint))
     else:
-        return Axis(path, tuple(_moved(value, path) for value in node.value))
+        return Axis(path, tuple(_move(value, path) for value in node.value))
     return None
 
 
-def _moved(node: Node, path: str) -> Node:
+def _move(node: Node, path: str) -> Node:
     """A value as if it were written at another path, on its own line."""
     value = node.value
     if isinstance(value, Mapping):
-        value = {key: _moved(child, f"{path}.{key}") for key, child in value.items()}
+        value = {key: _move(child, f"{path}.{key}") for key, child in value.items()}
     elif isinstance(value, tuple):
         labels = node.children
-        value = tuple(_moved(item, f"{path}.{label}") for label, item in labels.items())
+        value = tuple(_move(item, f"{path}.{label}") for label, item in labels.items())
     return replace(node, value=value, path=path)
 
 
 def sweep_schema() -> dict[str, Any]:
-    """The JSON Schema of the key."""
     options = SweepOptions.model_json_schema(mode="serialization")
     values = {"description": "The values of this key.", "type": "array", "minItems": 1}
     return {
@@ -187,7 +186,6 @@ def sweep_schema() -> dict[str, Any]:
 
 NONE = "none"  # the device on which compute takes no time
 DEVICE_SUFFIX = ".json"
-"""Suffix of device files."""
 VARIANTS_MAX = 1000
 """The most variants of a grid."""
 _EXCLUDING = {"workload": ("elements", "tensors"), "device": ("name", "file", "model")}  # keys of sections
@@ -219,8 +217,8 @@ def merge_settings(settings: Node, changes: Node) -> Node:
             continue
         dropped = {key for key in keys if key not in gets.children}
         if dropped & set(had.children):
-            kept = {key: child for key, child in had.children.items() if key not in dropped}
-            settings = with_child(settings, section, replace(had, value=kept))
+            children = {key: child for key, child in had.children.items() if key not in dropped}
+            settings = with_child(settings, section, replace(had, value=children))
     return merge(settings, changes)
 
 
@@ -302,11 +300,11 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
     variants = [replace(axes, value={"name": replace(axes, value="")})]
     for key, named in axes.children.items():
         values = named.children.items()
-        variants = [_combined(variant, key, name, value) for variant in variants for name, value in values]
+        variants = [_combine(variant, key, name, value) for variant in variants for name, value in values]
     return replace(axes, value=tuple(variants))
 
 
-def _combined(variant: Node, key: str, name: str, value: Node) -> Node:
+def _combine(variant: Node, key: str, name: str, value: Node) -> Node:
     before = str(variant.children["name"].value)
     whole = f"{before}-{name}" if before else name
     named = with_child(variant, "name", replace(value, value=whole))
@@ -363,15 +361,15 @@ def override_at(node: Node | None, path: Sequence[str], value: Node) -> Node:
     """
     if not path:
         return value
-    head, rest = path[0], path[1:]
+    head, remaining = path[0], path[1:]
     if head.isdecimal() and (node is None or not node.plain):
         missing = ".".join(value.path.split(".")[: -len(path)])
         raise value.error(f"{missing} has no item {head}", _WHOLE_LIST)
     children = node.children if node is not None else {}
-    below = override_at(children.get(head), rest, value)
+    below = override_at(children.get(head), remaining, value)
     if node is None or not isinstance(node.value, tuple):
-        here = ".".join(value.path.split(".")[: -len(path)])
-        return Node({head: below}, value.file, value.line, here)
+        above = ".".join(value.path.split(".")[: -len(path)])
+        return Node({head: below}, value.file, value.line, above)
     if head not in children:
         raise value.error(f"there is no item {head!r}", f"items: {', '.join(children)}")
     changed = {**children, head: merge(children[head], below)}

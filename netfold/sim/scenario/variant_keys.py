@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from netfold.errors import OptionError
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import family, register
 from netfold.sim.collectives.collective import CollectiveSection
@@ -95,8 +95,8 @@ class PoissonArrivals(Arrivals):
         """Sums of gaps −ln(1 − u) · mean, each rounded to whole ps; u is uniform in [0, 1)."""
         times, now_ps = [], 0
         for number in range(count):
-            drawn = int(mix_plain(seed, purposes.JOB_ARRIVALS, template, number)) >> (64 - _BITS)
-            now_ps += round(-math.log1p(-drawn / 2**_BITS) * self.mean_gap_ps)
+            uniform = int(mix_plain(seed, rng_streams.JOB_ARRIVALS, template, number)) >> (64 - _BITS)
+            now_ps += round(-math.log1p(-uniform / 2**_BITS) * self.mean_gap_ps)
             times.append(now_ps)
         return tuple(times)
 

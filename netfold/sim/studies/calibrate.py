@@ -94,7 +94,7 @@ class _Sample(NamedTuple):
     targets: Tensor
 
 
-def checked(device: RooflineDevice) -> list[Checked]:
+def check_predictions(device: RooflineDevice) -> list[Checked]:
     # PyTorch keeps its number of threads.
     return [_check(device, sample) for sample in _samples()]
 
@@ -265,16 +265,18 @@ def rising(points: Sequence[Point]) -> list[Point]:
     NetfoldError
         No point is left.
     """
-    kept: list[Point] = []
+    rising_points: list[Point] = []
     for size, time_ns in sorted(points):
-        if time_ns > (kept[-1][1] if kept else 0) and (not kept or size > kept[-1][0]):
-            kept.append((size, time_ns))
-    if not kept:
+        if time_ns > (rising_points[-1][1] if rising_points else 0) and (
+            not rising_points or size > rising_points[-1][0]
+        ):
+            rising_points.append((size, time_ns))
+    if not rising_points:
         raise NetfoldError(
             "this machine cannot be measured now: no work takes longer than the call that begins it",
             "calibrate while nothing else runs",
         )
-    return kept
+    return rising_points
 
 
 class _Passes:
@@ -338,15 +340,15 @@ class Calibration:
 
 def calibrate(threads: int, report: Callable[[str], None]) -> Calibration:
     # This takes about half a minute. `threads` are PyTorch's; codecs have as many as in a run.
-    before = torch.get_num_threads()
+    threads_before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return _measured(threads, report)
+        return _measure(threads, report)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)
 
 
-def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
+def _measure(threads: int, report: Callable[[str], None]) -> Calibration:
     report("what a call takes")
     call = call_ns()
     report("memory")
@@ -361,11 +363,11 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
         "threads": threads,
         "torch": torch.__version__,
         "launch_ns": round(call, 1),
-        "arithmetic": {kind: _rounded(points) for kind, points in computed.items()},
-        "memory": _rounded(streamed),
+        "arithmetic": {kind: _round(points) for kind, points in computed.items()},
+        "memory": _round(streamed),
         "codec": {
             "launch_ns": round(call, 1),
-            "arithmetic": _rounded([(max(1, size // _FLOATS), time_ns) for size, time_ns in streamed]),
+            "arithmetic": _round([(max(1, size // _FLOATS), time_ns) for size, time_ns in streamed]),
             "memory": [[_CODEC_BYTES, round(_CODEC_BYTES / mean_bytes_per_ns(codecs), 1)]],
         },
         "codecs": {
@@ -374,7 +376,7 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
         },
     }
     report("real steps")
-    checks = checked(read_device(json.dumps(content)))
+    checks = check_predictions(read_device(json.dumps(content)))
     content["steps"] = {
         step.model: {"predicted_us": round(step.predicted_us, 1), "measured_us": round(step.measured_us, 1)}
         for step in checks
@@ -394,5 +396,5 @@ def write_device(path: Path, calibration: Calibration) -> None:
         files.write_file(path, calibration.text.encode())
 
 
-def _rounded(points: list[Point]) -> list[list[float]]:
+def _round(points: list[Point]) -> list[list[float]]:
     return [[size, round(time_ns, 1)] for size, time_ns in points]

@@ -27,7 +27,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import FALLBACK_LABEL
 from netfold.sim.checks.error_metrics import Likeness
@@ -223,9 +224,9 @@ class Case:
     def add(self, step: int, gradients: Sequence[Gradient], sums: ExactSums) -> None:
         """Run one more round."""
         if step == 0:  # a warm-up: compilation on first use is not the codec's time
-            some = slice(None if self._tensors else _WARM_UP_ELEMENTS)
+            warm_up = slice(None if self._tensors else _WARM_UP_ELEMENTS)
             server = self._named.codec.server(self._workers, self._seed)
-            self._fold(self._encoders(), server, [gradient[some] for gradient in gradients], step)
+            self._fold(self._encoders(), server, [gradient[warm_up] for gradient in gradients], step)
         folded = self._fold(self._measured, self._server, gradients, step)
         decoded = folded.decoded
         first = self._measured[0]

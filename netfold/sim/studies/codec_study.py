@@ -51,11 +51,11 @@ from netfold.sim.files import require_threads, require_writable
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
 from netfold.sim.report.columns import FittingTable
-from netfold.sim.report.shown import VerbResult
+from netfold.sim.report.display import VerbResult
 from netfold.sim.results.folder import circumstances, folder_name, to_json
 from netfold.sim.results.format import frame, to_parquet
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
-from netfold.sim.run.context import Progress, silent
+from netfold.sim.run.progress import Progress, silent
 from netfold.sim.studies import ROUNDS
 from netfold.sim.studies.codec_measures import (
     Case,
@@ -138,7 +138,7 @@ class CodecStudy(VerbResult):
         return not self.faults
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `netfold codecs study --json` prints."""
+        # The object that `netfold codecs study --json` prints.
         return {**self.content(), "speeds": self.speeds_dict(), "study_dir": str(self.path)}
 
     def content(self) -> dict[str, Any]:
@@ -378,16 +378,16 @@ def _lines(axes: Axes, study: CodecStudy, values: Sequence[float | None]) -> dic
         curve = points.setdefault((record.codec, record.pattern), [])
         if value is not None:
             curve.append((100 * record.density, value))
-    drawn = {}
+    lines = {}
     for number, ((codec, pattern), curve) in enumerate(points.items()):
         dashes, mark = patterns[pattern]
         x, y = zip(*sorted(curve), strict=True) if curve else ((), ())
         width = 1.5 + 2.5 * (len(points) - 1 - number) / len(points)  # equal lines stay visible
         name = f"{codec}, {pattern}" if len(patterns) > 1 else codec
-        (drawn[name],) = axes.plot(
+        (lines[name],) = axes.plot(
             x, y, color=codecs[codec], linestyle=dashes, linewidth=width, marker=mark, markersize=3 + width
         )
-    return drawn
+    return lines
 
 
 def _logarithmic(axes: Axes, which: str) -> None:
@@ -487,7 +487,7 @@ def study(
     result = run_study(chosen, source, rounds, seed, progress or silent)
     if out is None:
         return result
-    return replace(result, path=_written(Path(out), result, started_at, time.perf_counter() - started_s))
+    return replace(result, path=_write(Path(out), result, started_at, time.perf_counter() - started_s))
 
 
 def run_study(
@@ -526,7 +526,7 @@ def run_study(
     )
 
 
-def _written(out_dir: Path, result: CodecStudy, started_at: datetime, wall_s: float) -> Path:
+def _write(out_dir: Path, result: CodecStudy, started_at: datetime, wall_s: float) -> Path:
     """Write `<out_dir>/study/<UTC time>-seed<N>`, whole or not at all; returns its path.
 
     The same seed gives the same bytes in all files except `run.json` and `speed.svg`.
@@ -541,9 +541,6 @@ def _written(out_dir: Path, result: CodecStudy, started_at: datetime, wall_s: fl
     with files.writing(out_dir, files.WRITABLE_HINT):
         folder = out_dir / FOLDER / folder_name(started_at, result.seed)
         return files.write_folder(folder, lambda partial: files.write_files(partial, contents))
-
-
-# One sum, without a study.
 
 
 def fold(

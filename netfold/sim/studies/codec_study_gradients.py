@@ -102,13 +102,13 @@ def read_kind(text: str, options_of: Callable[[str], list[str] | None], example:
     return Node(written, text, 0, "")
 
 
-def read_value(text: str, place: str, path: str) -> Node:
+def read_value(text: str, source: str, path: str) -> Node:
     # As YAML; `place` and `path` are its location in errors.
     try:
-        return parse(place, text, first_line=0, path=path)
+        return parse(source, text, first_line=0, path=path)
     except ScenarioError as error:
         hint = "check its brackets and quotes" if error.message.startswith("broken YAML") else error.hint
-        raise ScenarioError(place, 0, path, error.message, hint) from None
+        raise ScenarioError(source, 0, path, error.message, hint) from None
 
 
 def read_codec(text: str) -> NamedCodec:
@@ -207,8 +207,6 @@ class GradientsCell:
 
 @dataclass(frozen=True)
 class Source:
-    """All gradients of a study."""
-
     cells: tuple[GradientsCell, ...]
     workers: int
     elements: int
@@ -306,7 +304,7 @@ def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int)
         "overlap": specs[0].overlap,
         "distribution": specs[0].distribution,
     }
-    cells = tuple(_drawn(spec, workers, seed) for spec in specs)
+    cells = tuple(_draw(spec, workers, seed) for spec in specs)
     return Source(cells, workers, specs[0].elements, description)
 
 
@@ -315,7 +313,7 @@ def _section(options: Mapping[str, str]) -> Synthetic:
     return validated(Synthetic, Node(nodes, "", 0, ""))
 
 
-def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
+def _draw(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
     def rounds(count: int) -> Iterator[list[Gradient]]:
         workload = spec.workload(workers, seed)
         for step in range(count):
@@ -326,19 +324,21 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
 
 def file_source(path: Path, workers: int | None) -> Source:
     if path.is_dir() and path.suffix not in SUFFIXES:
-        return _recorded(path, workers)  # its steps are the rounds
+        return _read_recording(path, workers)  # its steps are the rounds
     arrays = read_arrays(path)
     if len(arrays) > 1:
-        return _named(path, workers)  # the tensors of a gradient, each with a row for each worker
+        return _read_file(path, workers)  # the tensors of a gradient, each with a row for each worker
     # A gradient for all workers, or a row for each; the same in every round.
-    return _given(str(path), next(iter(arrays.values())), workers)
+    return _array_source(str(path), next(iter(arrays.values())), workers)
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
-    return _given(ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers)
+    return _array_source(
+        ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers
+    )
 
 
-def _named(path: Path, workers: int | None) -> Source:
+def _read_file(path: Path, workers: int | None) -> Source:
     """Gradients from a file of several named arrays."""
     spec = file_spec(path, str(path), 1)
     if spec.rows > WORKERS_MAX:
@@ -352,7 +352,7 @@ def _named(path: Path, workers: int | None) -> Source:
     return _of_rows(str(path), [buckets[0] for buckets in gradients]).with_tensors(spec.tensors)
 
 
-def _recorded(folder: Path, workers: int | None) -> Source:
+def _read_recording(folder: Path, workers: int | None) -> Source:
     """Gradients from a recording of `netfold capture`: a step in every round, and again from the first."""
     name, trace = str(folder), read_trace(folder)
     _require_workers(name, trace.world_size, workers)
@@ -382,10 +382,10 @@ def _require_workers(name: str, rows: int, workers: int | None) -> None:
 
 def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> Source:
     """Gradients of each worker, the same in every round; with notes, of all workers the same."""
-    kept = rows[:1] if notes else rows
-    density = sum(map(np.count_nonzero, kept)) / (len(kept) * rows[0].size)
+    rows_read = rows[:1] if notes else rows
+    density = sum(map(np.count_nonzero, rows_read)) / (len(rows_read) * rows[0].size)
     digest = hashlib.sha256()
-    for row in kept:
+    for row in rows_read:
         digest.update(row.data)
     cell = GradientsCell(
         INPUT_PATTERN,
@@ -397,8 +397,8 @@ def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> So
     return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
-def _given(name: str, array: StoredArray, workers: int | None) -> Source:
-    gradients = _checked(name, array, workers or WORKERS)
+def _array_source(name: str, array: StoredArray, workers: int | None) -> Source:
+    gradients = _check(name, array, workers or WORKERS)
     if gradients.ndim == 1:
         workers = WORKERS if workers is None else workers
         notes = (f"all {workers} workers have the same gradient, from {name}: it is also their union",)
@@ -407,7 +407,7 @@ def _given(name: str, array: StoredArray, workers: int | None) -> Source:
     return _of_rows(name, list(gradients))
 
 
-def _checked(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32]:
+def _check(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32]:
     """The array in row order, checked; if it is a single gradient, `workers` workers get it."""
     if stored.dtype != "float32":
         hint = conversion(name, stored.dtype)
@@ -475,7 +475,7 @@ def _model_options(kind: str) -> list[str] | None:
     return list(facts_of(kind).options) if kind in model_kinds() else None
 
 
-def described(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """What is known of a model, as JSON values; layers in gradient-ready order."""
     facts = model.facts
     return {
@@ -497,17 +497,17 @@ def described(model: Model) -> dict[str, Any]:
     }
 
 
-def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wanted]:
+def wanted_densities(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wanted]:
     if not texts:
         # All whose densities are known.
         return [
-            _wanted(model, batch, data, known)
+            _densities_of(model, batch, data, known)
             for kind in model_kinds()
             for model, known in known_densities(kind)
         ]
     models = [read_model(text) for text in texts]
     return [
-        _wanted(
+        _densities_of(
             model,
             batch,
             data,
@@ -517,7 +517,7 @@ def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wa
     ]
 
 
-def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> Wanted:
+def _densities_of(model: Model, batch: int | None, data: str | None, known: Density | None) -> Wanted:
     names = [known_data.name for known_data in model.facts.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
@@ -526,7 +526,7 @@ def _wanted(model: Model, batch: int | None, data: str | None, known: Density | 
     return model, batch or (known.batch if known else _BATCH), chosen.name
 
 
-def measured(
+def measure_densities(
     items: Sequence[Wanted], workers: int, seed: int, progress: Callable[[str], None]
 ) -> Iterator[DensityRow]:
     # At the first step of each model.
@@ -536,10 +536,10 @@ def measured(
     for model, batch, data in items:
         progress(f"{model.facts.title}, batch {batch}")
         densities = measure(model, TaskSettings(data, batch, workers, seed))
-        yield DensityRow(model, data, batch, workers, *densities, _known(model, batch, data, workers))
+        yield DensityRow(model, data, batch, workers, *densities, _known_density(model, batch, data, workers))
 
 
-def _known(model: Model, batch: int, data: str, workers: int) -> Density | None:
+def _known_density(model: Model, batch: int, data: str, workers: int) -> Density | None:
     for listed, known in known_densities(model.kind):
         if (listed, known.batch, model.data_named(known.data).name, WORKERS) == (model, batch, data, workers):
             return known

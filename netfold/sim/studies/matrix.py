@@ -24,11 +24,11 @@ from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import require_threads
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
-from netfold.sim.report.shown import VerbResult
+from netfold.sim.report.display import VerbResult
 from netfold.sim.results.format import frame
 from netfold.sim.results.summary import GOOD, kind, summarize
 from netfold.sim.run.compiling import compiling
-from netfold.sim.run.context import Progress, silent
+from netfold.sim.run.progress import Progress, silent
 from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
@@ -133,26 +133,26 @@ class Bench:
         """The cells of a codec on a collective: without loss, and with it."""
         losses = ["", self.loss] if self.loss else [""]
         if row.codec is None:
-            return [_refused(row, column, loss, "", *row.why) for loss in losses]
+            return [_refusal(row, column, loss, "", *row.why) for loss in losses]
         plan, switch, refusal = self._plan(row, column, "", self.switches)
         if plan is None:
-            return [_refused(row, column, loss, switch, *refusal) for loss in losses]
+            return [_refusal(row, column, loss, switch, *refusal) for loss in losses]
         return [self._cell(row, column, switch, loss) for loss in losses]
 
     def _cell(self, row: Row, column: Column, switch: str, loss: str) -> Cell:
         plan, _, refusal = self._plan(row, column, loss, [switch])
         if plan is None:
-            return _refused(row, column, loss, switch, *refusal)
+            return _refusal(row, column, loss, switch, *refusal)
         variant = plan.variants[0]
         if loss and variant.jobs[0].collective.needs_lossless:
             reason = f"{column.name} does not recover from lost packets"
-            return _refused(row, column, loss, switch, reason, "use a network without loss")
+            return _refusal(row, column, loss, switch, reason, "use a network without loss")
         try:
             result = run_variant(plan, variant, workloads=self.workloads)
         except RunError as error:
             return _cell(row, column, loss, switch, verdict="fail", reason=error.message, hint=error.hint)
         entry = summarize(result.facts, result.records)["variants"][0]
-        return _cell(row, column, loss, switch, **_outcome(entry), **_checked(result.jobs[0].journal))
+        return _cell(row, column, loss, switch, **_outcome(entry), **_count_checked(result.jobs[0].journal))
 
     def _plan(
         self, row: Row, column: Column, loss: str, switches: Sequence[str]
@@ -187,13 +187,13 @@ class Bench:
         }
 
 
-def _refused(row: Row, column: Column, loss: str, switch: str, reason: str, hint: str) -> Cell:
+def _refusal(row: Row, column: Column, loss: str, switch: str, reason: str, hint: str) -> Cell:
     return _cell(row, column, loss, switch, verdict=REFUSED, reason=reason, hint=hint)
 
 
-def _cell(row: Row, column: Column, loss: str, switch: str, **found: Any) -> Cell:
+def _cell(row: Row, column: Column, loss: str, switch: str, **fields: Any) -> Cell:
     promise = row.codec.promise.value if row.codec else ""
-    return Cell(row.name, promise, column.collective, column.choice, loss, switch, **found)
+    return Cell(row.name, promise, column.collective, column.choice, loss, switch, **fields)
 
 
 def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _checked(journal: Journal) -> dict[str, int]:
+def _count_checked(journal: Journal) -> dict[str, int]:
     """How much the checks have examined."""
     words = sum(
         finding.integer_words + finding.float_words + finding.at_hosts.words for finding in journal.findings
@@ -266,7 +266,6 @@ class MatrixResult(VerbResult):
 
     @property
     def passes(self) -> bool:
-        """Whether every cell that ran passed all checks."""
         return not self.failed
 
     def as_dict(self) -> dict[str, Any]:
@@ -320,8 +319,8 @@ class MatrixResult(VerbResult):
 
     def _title(self) -> str:
         return (
-            f"{words.counted(self.bench.workers, 'worker')} on a star, 100 Gbps, 1 µs links; {STEPS} steps "
-            f"of the small classifier of digits, 16 samples per worker; seed {self.bench.seed}"
+            f"{words.format_count(self.bench.workers, 'worker')} on a star, 100 Gbps, 1 µs links; "
+            f"{STEPS} steps of the small classifier of digits, 16 samples per worker; seed {self.bench.seed}"
         )
 
     def _legend(self) -> list[str]:

@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
-from netfold.kernels.progress import COMPILING
+from netfold.kernels.compile_progress import COMPILING
 from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
 from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.processor import expected
-from netfold.sim.report.words import counted
+from netfold.sim.report.words import format_count
 from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.compiling import compile_engine, is_cold
-from netfold.sim.run.context import silent
+from netfold.sim.run.progress import silent
 from netfold.sim.scenario.load import Given, Scenario, load, running_code, scenario_of, sets_of
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep_output, sweep_workers
@@ -106,9 +106,9 @@ class Store:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             if outcome.archive:
-                kept = self.run_folder(digest)
-                shutil.rmtree(kept, ignore_errors=True)
-                files.write_folder(kept, lambda partial: unzip(outcome.archive, partial))
+                folder = self.run_folder(digest)
+                shutil.rmtree(folder, ignore_errors=True)
+                files.write_folder(folder, lambda partial: unzip(outcome.archive, partial))
             text = json.dumps({"format": _FORMAT, "digest": digest, **content}, allow_nan=False)
             files.write_file(self._folder / f"{digest}.json", text.encode())
         except OSError as error:
@@ -170,10 +170,12 @@ class _Clock:
         if wall_s:
             self.took_s += wall_s
             self.weight += self.weights[index]
-        left = sum(weight for point_index, weight in self.weights.items() if point_index not in self.ended)
+        weight_left = sum(
+            weight for point_index, weight in self.weights.items() if point_index not in self.ended
+        )
         if not self.weight:
             return None
-        return left * self.took_s / self.weight / max(1, min(self.places, len(self.weights)))
+        return weight_left * self.took_s / self.weight / max(1, min(self.places, len(self.weights)))
 
 
 def sweep_of(given: str | Path | ScenarioText, sets: Sequence[str] = (), seed: int | None = None) -> Scenario:
@@ -324,12 +326,12 @@ class _Running:
         """Take the results of points that an earlier sweep finished; say how many, of when, and which not."""
         sure, doubtful = list[Point](), list[Point]()
         for index, point in enumerate(self._points):
-            kept = self._store.get(point.digest) if point.task is not None else None
-            if kept is None:
+            outcome = self._store.get(point.digest) if point.task is not None else None
+            if outcome is None:
                 continue
             (doubtful if point.doubts else sure).append(point)
             if trusts or not point.doubts:
-                self._results[index] = PointResult(point, DONE, outcome=kept)
+                self._results[index] = PointResult(point, DONE, outcome=outcome)
         if sure:
             _LOGGER.info("%s", self._kept(sure))
         if doubtful:
@@ -340,20 +342,20 @@ class _Running:
 
     def _kept(self, points: Sequence[Point]) -> str:
         since = min(self._store.kept_at(point.digest) for point in points)
-        return f"{counted(len(points), 'point')} kept from {since:%Y-%m-%d %H:%M}"
+        return f"{format_count(len(points), 'point')} kept from {since:%Y-%m-%d %H:%M}"
 
     def run(self, settings: SweepSettings) -> None:
         """Run the points without results."""
-        wanted = [index for index in range(len(self._points)) if index not in self._results]
-        if not wanted:
+        missing = [index for index in range(len(self._points)) if index not in self._results]
+        if not missing:
             return
         jobs = [
             WorkerCall(self._points[index].task, self._points[index].bytes, self._points[index].weight)
-            for index in wanted
+            for index in missing
         ]
-        with _executor(settings, len(wanted)) as (executor, limits, places):
-            clock = _Clock({index: self._points[index].weight for index in wanted}, places)
-            dispatch(executor, work, jobs, limits, lambda index, got: self._end(wanted[index], got, clock))
+        with _executor(settings, len(missing)) as (executor, limits, places):
+            clock = _Clock({index: self._points[index].weight for index in missing}, places)
+            dispatch(executor, work, jobs, limits, lambda index, got: self._end(missing[index], got, clock))
 
     def _end(self, index: int, got: TaskOutcome | FailedError, clock: _Clock) -> None:
         """Record what came of a point, and keep it if it has results."""
@@ -362,15 +364,15 @@ class _Running:
         if outcome.rows:
             self._store.put(point.digest, outcome)
             self._results[index] = PointResult(point, DONE, outcome=outcome)
-            said = summary.worst(row["verdict"] for row in outcome.rows)
+            verdict = summary.worst(row["verdict"] for row in outcome.rows)
         else:
             self._results[index] = PointResult(point, FAILED, outcome.error)
-            said = f"failed: {outcome.error.strip().splitlines()[-1]}"
+            verdict = f"failed: {outcome.error.strip().splitlines()[-1]}"
         left_s = clock.left_s(index, outcome.wall_s if outcome.rows else 0.0)
         done = sum(point_result.status != SKIPPED for point_result in self._results.values())
         skipped = len(self._results) - done
         text = ", ".join(part for part in (text_of(self._paths, point.values), f"seed {point.seed}") if part)
-        self._progress(Ended(text, said, outcome.wall_s, done, len(self._points) - skipped, left_s))
+        self._progress(Ended(text, verdict, outcome.wall_s, done, len(self._points) - skipped, left_s))
 
     def finished(self) -> list[PointResult]:
         # Of failed and skipped points, too, in the order of the grid.
@@ -421,16 +423,16 @@ def _fill(
         "keys": [{"path": key.path, "column": key.column} for key in keys],
         "variants": list(dict.fromkeys(frame["variant"].to_list())),
         "verdict": _verdict(results, done),
-        "points": [_described(result, [key.path for key in keys]) for result in results],
+        "points": [_describe(result, [key.path for key in keys]) for result in results],
     }
     sweep_output.write_sweep(folder, {**contents, sweep_output.TABLE: parquet_bytes(frame)}, content)
 
 
-def _verdict(results: Sequence[PointResult], found: Sequence[str]) -> str:
-    return "fail" if any(result.status == FAILED for result in results) else summary.worst(found)
+def _verdict(results: Sequence[PointResult], errors: Sequence[str]) -> str:
+    return "fail" if any(result.status == FAILED for result in results) else summary.worst(errors)
 
 
-def _described(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:
+def _describe(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:
     point = result.point
     return {
         "point": point.number,

@@ -32,8 +32,8 @@ from netfold.errors import DataError, NetfoldError
 from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
+from netfold.sim.report.display import VerbResult
 from netfold.sim.report.html import write_pages
-from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
 from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind
@@ -176,9 +176,9 @@ def _parts(grid: Grid, key: tuple[str, str] | None) -> list[_Part]:
     ]
 
 
-def _both(one: _Part, other: _Part) -> _Part:
-    title = ", ".join(part.title for part in (one, other) if part.title)
-    return _Part(title, one.condition & other.condition)
+def _both(first: _Part, other: _Part) -> _Part:
+    title = ", ".join(part.title for part in (first, other) if part.title)
+    return _Part(title, first.condition & other.condition)
 
 
 def _facets(
@@ -224,9 +224,10 @@ class _Ticks:
         if self.is_logarithmic:
             axes.set_xscale("log")
         step = math.ceil(len(self.values) / _TICKS_MAX)
-        shown = self.values[::step]
+        values_shown = self.values[::step]
         axes.set_xticks(
-            [self.place(value) for value in shown], [value_text(self.column, value) for value in shown]
+            [self.place(value) for value in values_shown],
+            [value_text(self.column, value) for value in values_shown],
         )
         axes.xaxis.set_minor_locator(NullLocator())
 
@@ -318,7 +319,7 @@ class SweepResult(VerbResult):
         return kind(self.verdict) in GOOD
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `netfold sweep --json` prints."""
+        # The object that `netfold sweep --json` prints.
         return {**self.summary, "folder": str(self.path)}
 
     def report(self) -> Path:
@@ -331,15 +332,15 @@ class SweepResult(VerbResult):
         UnwrittenError
             The folder cannot be written.
         """
-        drawn = sweep_figures(self.grid)
-        return write_pages(self.path, drawn, _render(self, drawn))
+        svgs = sweep_figures(self.grid)
+        return write_pages(self.path, svgs, _render(self, svgs))
 
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""
         rows = list(itertools.islice(fastest(self.grid), ROWS_MAX))
-        shown = [name for name in ("group",) if any(row[name] for row in rows)]
-        cells = [*shown, "variant", "time", "by", "baseline", "times"]
-        table = Table(*(path for path, _ in self.grid.keys), *shown, *HEADINGS)
+        extra_columns = [name for name in ("group",) if any(row[name] for row in rows)]
+        cells = [*extra_columns, "variant", "time", "by", "baseline", "times"]
+        table = Table(*(path for path, _ in self.grid.keys), *extra_columns, *HEADINGS)
         for row in rows:  # Text: brackets are no markup
             table.add_row(*map(Text, (*row["key"], *(row[name] for name in cells))))
         return table
@@ -400,7 +401,7 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
     files.write_file(folder / SWEEP, to_json({"format": FORMAT, **content, "tables": tables}))
 
 
-def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
+def _render(sweep: SweepResult, svgs: Mapping[str, bytes]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -412,7 +413,7 @@ def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
             "alt": BY_NAME[name.removesuffix(".svg")].title,
             "address": _address(svg),
         }
-        for name, svg in drawn.items()
+        for name, svg in svgs.items()
     ]
     verdict = kind(sweep.summary["verdict"])
     return template.render(
@@ -449,7 +450,7 @@ def _address(svg: bytes) -> str:
 def counts(content: Mapping[str, Any]) -> str:
     """How many points ended how: "33 points done, 2 failed"."""
     tally = Counter(point["status"] for point in content["points"])
-    parts = [f"{words.counted(tally['done'], 'point')} done"]
+    parts = [f"{words.format_count(tally['done'], 'point')} done"]
     parts += [f"{tally[status]} {status}" for status in ("failed", "skipped") if tally[status]]
     return ", ".join(parts)
 
@@ -504,8 +505,6 @@ _UNITS: tuple[tuple[str, Callable[[object], int | float], type], ...] = (
 
 @dataclass(frozen=True)
 class SweptKey:
-    """A swept key as a column."""
-
     path: str
     column: str  # the path, and the unit of its numbers
     type: type
@@ -515,8 +514,6 @@ class SweptKey:
 
 @dataclass(frozen=True)
 class PointResult:
-    """A point, and what came of it."""
-
     point: Point
     status: str  # DONE, FAILED, SKIPPED
     error: str = ""
@@ -586,9 +583,9 @@ def _rows(result: PointResult) -> Iterator[dict[str, Any]]:
         yield from ({"variant": name} for name in result.point.names)
 
 
-def _cell(value: Any, kind: type) -> Any:
+def _cell(value: Any, value_type: type) -> Any:
     # Ints may stand for floats.
-    return float(value) if kind is float and value is not None else value
+    return float(value) if value_type is float and value is not None else value
 
 
 def times_frame(results: Sequence[PointResult]) -> pl.DataFrame:

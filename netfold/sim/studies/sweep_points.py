@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import registered
 from netfold.sim.collectives.collective import collectives
@@ -27,7 +27,7 @@ from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import Node
 from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
-from netfold.sim.workload.user_model import imported
+from netfold.sim.workload.user_model import imported_files
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.programs import programs
 from netfold.topologies.kind import Topology
@@ -41,7 +41,9 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> tuple[dict[str, str], tup
     `digests` keeps those of modules from one point to the next.
     """
     known, doubts = dict[str, str](), list[str]()
-    modules = {module for part in _registered(plan) for value in _values(part) for module in _modules(value)}
+    modules = {
+        module for part in _registered_options(plan) for value in _values(part) for module in _modules(value)
+    }
     for module in sorted(modules):
         if module not in digests:
             digests[module] = _source_digest(module)
@@ -58,7 +60,7 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> tuple[dict[str, str], tup
     return known, tuple(dict.fromkeys(doubts))
 
 
-def _registered(plan: Plan) -> Iterator[object]:
+def _registered_options(plan: Plan) -> Iterator[object]:
     """The objects of a plan that are found in registries."""
     for variant in plan.scenario.variants:
         yield registered(Topology).get(variant.topology.kind)
@@ -99,7 +101,7 @@ def _source_digest(name: str) -> str:
         return ""
     path, digest = Path(file), hashlib.sha256()
     try:
-        for source in (path, *sorted(imported(path, path.parents[name.count(".")]))):
+        for source in (path, *sorted(imported_files(path, path.parents[name.count(".")]))):
             digest.update(hashlib.sha256(source.read_bytes()).digest())
     except OSError:
         return ""
@@ -153,7 +155,7 @@ def seeds_of(scenario: Scenario) -> tuple[int, ...]:
     for repeat in itertools.count():
         if len(drawn) == seeds:
             break
-        drawn[mix_plain(scenario.seed, purposes.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
+        drawn[mix_plain(scenario.seed, rng_streams.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
     return tuple(drawn)
 
 
@@ -252,7 +254,6 @@ def _each(error: ScenarioError) -> tuple[ScenarioError, ...]:
 
 
 def _naming(error: ScenarioError, where: list[str]) -> ScenarioError:
-    """The error with the points that have it."""
     named = copy(error)
     more = f" and {len(where) - 1} more" if len(where) > 1 else ""
     named.hint = "\n  ".join(part for part in (error.hint, f"at {where[0]}{more}; {_SKIP_HINT}") if part)
@@ -262,11 +263,11 @@ def _naming(error: ScenarioError, where: list[str]) -> ScenarioError:
 def _refuse_same(scenario: Scenario, points: Sequence[Point]) -> None:
     """Refuse a grid that has a point twice."""
     assert scenario.sweep is not None
-    known: dict[str, Point] = {}
+    points_by_digest: dict[str, Point] = {}
     for point in points:
         if point.task is None:
             continue
-        if (same := known.setdefault(point.digest, point)) is not point:
+        if (same := points_by_digest.setdefault(point.digest, point)) is not point:
             raise scenario.sweep.node.error(
                 f"points {same.number} and {point.number} are the same scenario",
                 "a value is there twice, or --set gives a swept key one value: "

@@ -53,11 +53,11 @@ class Versions:
 
     def difference(self, other: Versions) -> str:
         """What differs in words, other first: "python 3.12, here 3.11"; empty if nothing does."""
-        mine, theirs = self._named(), other._named()
+        own_versions, other_versions = self._named(), other._named()
         return ", ".join(
-            f"{name} {theirs.get(name, 'missing')}, here {mine.get(name, 'missing')}"
-            for name in {**mine, **theirs}
-            if mine.get(name) != theirs.get(name)
+            f"{name} {other_versions.get(name, 'missing')}, here {own_versions.get(name, 'missing')}"
+            for name in {**own_versions, **other_versions}
+            if own_versions.get(name) != other_versions.get(name)
         )
 
     def _named(self) -> dict[str, str]:
@@ -82,7 +82,6 @@ def own_versions() -> Versions:
 
 
 def _sources_digest() -> str:
-    """A digest of all files of netfold."""
     digest = hashlib.sha256()
     package = find_spec("netfold")
     assert package is not None
@@ -109,8 +108,6 @@ class PointTask:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What came of a task."""
-
     rows: tuple[dict[str, Any], ...] = ()
     """A row for every variant or job: name, verdict, plain metrics."""
     error: str = ""  # why there are none
@@ -156,7 +153,7 @@ def _run(task: PointTask, folder: Path) -> tuple[tuple[dict[str, Any], ...], byt
         if outcome.stopped is not None:
             raise outcome.stopped
         assert outcome.run_dir is not None
-        summary, archive = outcome.summary, _zipped(outcome.run_dir)
+        summary, archive = outcome.summary, _zip(outcome.run_dir)
     else:
         summary, archive = summary_of_scenario(file), b""
     rows = tuple(
@@ -186,7 +183,7 @@ def _unpack(task: PointTask, folder: Path) -> Path:
     return file
 
 
-def _zipped(folder: Path) -> bytes:
+def _zip(folder: Path) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -324,13 +321,13 @@ def _check(client: Any, versions: Versions) -> None:
             f"the scheduler has no workers, after {WORKERS_S:.0f} s", "start some with `dask worker ADDRESS`"
         ) from None
     answers = client.run(own_versions, on_error="return")
-    for address, theirs in answers.items():
-        if isinstance(theirs, Exception):
+    for address, worker_versions in answers.items():
+        if isinstance(worker_versions, Exception):
             raise RunError(
-                f"the worker {address} cannot run netfold: {theirs}",
+                f"the worker {address} cannot run netfold: {worker_versions}",
                 "install the same netfold there, with the same packages",
             )
-        if difference := versions.difference(theirs):
+        if difference := versions.difference(worker_versions):
             raise RunError(
                 f"the worker {address} has other versions: {difference}",
                 "install the same there: results depend on them",
@@ -468,7 +465,7 @@ class _Place:
         try:
             self._pipe.send_bytes(content)
         except OSError:
-            raise self._died() from None
+            raise self._death() from None
         answer: tuple[bool, Any] = pickle.loads(self._receive())
         return answer
 
@@ -482,7 +479,7 @@ class _Place:
                 raise EOFError
             return self._pipe.recv_bytes()
         except (EOFError, OSError):
-            raise self._died() from None
+            raise self._death() from None
 
     def _start(self) -> None:
         """Start a process, and wait until it is ready.
@@ -512,7 +509,7 @@ class _Place:
                 if attempt == _STARTS_MAX:
                     raise
 
-    def _died(self) -> WorkerDiedError:
+    def _death(self) -> WorkerDiedError:
         assert self._process is not None
         self._process.join()
         return WorkerDiedError(self._process.exitcode or 0)
@@ -536,13 +533,13 @@ def _single_threaded() -> Iterator[None]:
     """
     with _environment:
         pinned = variables()
-        before = {name: os.environ.get(name) for name in (*_THREADS, *pinned)}
+        old_values = {name: os.environ.get(name) for name in (*_THREADS, *pinned)}
         os.environ.update(dict.fromkeys(_THREADS, "1"))
         os.environ.update(pinned)
         try:
             yield
         finally:
-            for name, value in before.items():
+            for name, value in old_values.items():
                 if value is None:
                     del os.environ[name]
                 else:
@@ -563,14 +560,14 @@ def _worker(pipe: Connection) -> None:
             function, args, kwargs = pickle.loads(content)
             answer = pickle.dumps((True, function(*args, **kwargs)))
         except Exception as error:
-            answer = _pickled(error)
+            answer = _pickle(error)
         try:
             pipe.send_bytes(answer)
         except OSError:
             return
 
 
-def _pickled(error: Exception) -> bytes:
+def _pickle(error: Exception) -> bytes:
     """An error as an answer; as text if it cannot be sent."""
     try:
         answer = pickle.dumps((False, error))

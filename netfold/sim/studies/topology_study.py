@@ -28,7 +28,7 @@ from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.report import words
-from netfold.sim.report.shown import Svg, VerbResult
+from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.resolve import build_topology, check_profiles
@@ -66,7 +66,6 @@ class NamedNetwork:
     name: str
     """The name of the variant, of the kind, or of the file."""
     kind: str
-    """The kind of the topology."""
     graph: nx.Graph
     profiles: Mapping[str, Profile]
     variant: Variant | None = None
@@ -140,8 +139,8 @@ def networks_of(
         hint = f"{names_hint(text, registered(Topology), 'kinds')}; or give a scenario or a graph file"
         raise NetfoldError(f"there is no kind of topology {text!r}, and no such file", hint)
     scenario = load(given, sets)
-    known = [variant.name for variant in scenario.variants]
-    _check_variants(variants, known)
+    variant_names = [variant.name for variant in scenario.variants]
+    _check_variants(variants, variant_names)
     return tuple(
         _of_scenario(scenario, variant)
         for variant in scenario.variants
@@ -150,9 +149,9 @@ def networks_of(
 
 
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
-    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
+    graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
-    return NamedNetwork(variant.name, variant.topology.kind, graph, known, variant, scenario)
+    return NamedNetwork(variant.name, variant.topology.kind, graph, profiles, variant, scenario)
 
 
 def _is_a_word(text: str) -> bool:
@@ -211,7 +210,7 @@ def drawing(network: NamedNetwork) -> Svg:
     return draw_svg(network.graph, Look(title, network.able))
 
 
-def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
+def draw_into(networks: Sequence[NamedNetwork], folder_name: str) -> list[Path]:
     """Draw one network into a file, or all into a folder, which is made; returns the paths.
 
     Raises
@@ -221,17 +220,18 @@ def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
     UnwrittenError
         A file cannot be written.
     """
-    if place.lower().endswith(SUFFIX):
+    if folder_name.lower().endswith(SUFFIX):
         if len(networks) > 1:
-            message = f"{place}: cannot draw {len(networks)} networks into one file"
+            message = f"{folder_name}: cannot draw {len(networks)} networks into one file"
             raise NetfoldError(message, "give a folder, or choose one with --variant")
-        return [write(Path(place), drawing(networks[0]))]
+        return [write(Path(folder_name), drawing(networks[0]))]
     try:
-        Path(place).mkdir(parents=True, exist_ok=True)
+        Path(folder_name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnwrittenError(f"cannot make the folder {place}: {error.strerror}") from None
+        raise UnwrittenError(f"cannot make the folder {folder_name}: {error.strerror}") from None
     return [
-        write(Path(place) / f"{_file_name(network.name)}{SUFFIX}", drawing(network)) for network in networks
+        write(Path(folder_name) / f"{_file_name(network.name)}{SUFFIX}", drawing(network))
+        for network in networks
     ]
 
 
@@ -282,28 +282,27 @@ def _dot(graph: nx.Graph) -> str:
 
 
 def _dot_lines(graph: nx.Graph) -> Iterator[str]:
-    yield f"graph {_quoted(graph.name)} {{"
+    yield f"graph {_quote(graph.name)} {{"
     yield "  rankdir=BT;"
     for name, data in graph.nodes(data=True):
         shape = "circle" if data["kind"] == HOST else "box"
         attributes = {"shape": shape, **{key: _text(value) for key, value in data.items()}}
-        yield f"  {_quoted(name)} [{_attributes(attributes)}];"
+        yield f"  {_quote(name)} [{_attributes(attributes)}];"
     for tier in sorted({tier for _, tier in graph.nodes(data="tier")}):
-        members = " ".join(f"{_quoted(name)};" for name, level in graph.nodes(data="tier") if level == tier)
+        members = " ".join(f"{_quote(name)};" for name, level in graph.nodes(data="tier") if level == tier)
         yield f"  {{ rank=same; {members} }}"
     for a, b, data in graph.edges(data=True):
         lower, upper = sorted((a, b), key=lambda name: graph.nodes[name]["tier"])
         label = f"{RATE.format(data['rate_bps'])}, {TIME.format(data['delay_ps'])}"
-        yield f"  {_quoted(lower)} -- {_quoted(upper)} [{_attributes({'label': label, **data})}];"
+        yield f"  {_quote(lower)} -- {_quote(upper)} [{_attributes({'label': label, **data})}];"
     yield "}"
 
 
 def _attributes(values: dict[str, Any]) -> str:
-    return ", ".join(f"{_quoted(key)}={_quoted(value)}" for key, value in values.items())
+    return ", ".join(f"{_quote(key)}={_quote(value)}" for key, value in values.items())
 
 
-def _quoted(value: object) -> str:
-    """A quoted string of DOT."""
+def _quote(value: object) -> str:
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
@@ -324,7 +323,7 @@ _UNITS = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
 
 
 @dataclass(frozen=True)
-class Key:
+class TopologyKey:
     """A key that a topology may have in a scenario."""
 
     name: str
@@ -335,23 +334,23 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Kind:
+class TopologyKind:
     """A topology that a scenario can name."""
 
     kind: str
     meaning: str
     closed_forms: str  # how its figures follow from its keys; empty where nothing is known
-    keys: tuple[Key, ...]
+    keys: tuple[TopologyKey, ...]
 
 
-def listing() -> tuple[Kind, ...]:
+def listing() -> tuple[TopologyKind, ...]:
     return tuple(_describe(section) for section in topology_sections())
 
 
-def _describe(section: type[TopologySection]) -> Kind:
+def _describe(section: type[TopologySection]) -> TopologyKind:
     (kind,) = get_args(section.model_fields["kind"].annotation)
     text = inspect.cleandoc(section.__doc__ or "")
-    meaning, _, rest = text.partition("\n")
+    meaning, _, closed_forms = text.partition("\n")
     made_by = getattr(section, "made_by", None)
     fields = getattr(made_by, "__dataclass_fields__", {})
     units = {
@@ -367,8 +366,8 @@ def _describe(section: type[TopologySection]) -> Kind:
             default = units[name].format(default)
         if name != "kind":
             meant = " ".join((field.description or "").split())
-            described_keys.append(Key(name, default, field.is_required(), meant))
-    return Kind(kind, meaning, rest.strip("\n"), tuple(described_keys))
+            described_keys.append(TopologyKey(name, default, field.is_required(), meant))
+    return TopologyKind(kind, meaning, closed_forms.strip("\n"), tuple(described_keys))
 
 
 # All measures of a network, with an estimate of the time of an all-reduce for each collective.
@@ -440,7 +439,7 @@ def measurements(
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Measurements:
-    """As `measured`, of each different network once: variants may differ in what it does not show.
+    """As `measure_network`, of each different network once: variants may differ in what it does not show.
 
     `size` is a number of bytes, or text such as "100MB".
     """
@@ -455,7 +454,7 @@ def measurements(
     return Measurements(
         tuple(
             replace(
-                measured(group[0], size_bytes, workers, report, sections_of(group)),
+                measure_network(group[0], size_bytes, workers, report, sections_of(group)),
                 names=tuple(network.name for network in group),
             )
             for group in alike
@@ -478,7 +477,7 @@ def sections_of(networks: Sequence[NamedNetwork]) -> dict[str, CollectiveSection
     }
 
 
-def measured(
+def measure_network(
     network: NamedNetwork,
     size_bytes: int = BYTES,
     workers: int | None = None,
@@ -558,10 +557,10 @@ def _estimates(
     return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)
 
 
-def _estimate_dict(one: Estimate | NetfoldError) -> dict[str, Any]:
-    if isinstance(one, NetfoldError):
-        return {"seconds": None, "link": None, "busy_s": None, "latency_s": None, "why": one.message}
-    return {**one._asdict(), "why": ""}
+def _estimate_dict(estimate: Estimate | NetfoldError) -> dict[str, Any]:
+    if isinstance(estimate, NetfoldError):
+        return {"seconds": None, "link": None, "busy_s": None, "latency_s": None, "why": estimate.message}
+    return {**estimate._asdict(), "why": ""}
 
 
 def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
@@ -575,7 +574,7 @@ _EXACT_COUNT = 2**53
 US_PER_S = 10**6
 
 
-def shown(networks: Sequence[NamedNetwork]) -> Table:
+def size_table(networks: Sequence[NamedNetwork]) -> Table:
     """A row for each network: its size, distances and bisection."""
     headings = ("variant", "kind", "hosts", "switches", "links", "diameter", "mean hops", "bisection")
     table = Table(*headings)
@@ -677,29 +676,31 @@ def rate(bounds: Bounds) -> str:
     return f"{RATE.format(bounds.low)} to {RATE.format(bounds.high)}"
 
 
-def _measures(found: Measures) -> dict[str, str]:
+def _measures(measures: Measures) -> dict[str, str]:
     rows = {
-        "hosts": str(found.hosts_count),
-        "switches": _listed({f"tier {tier}": count for tier, count in found.cost.switches_by_tier.items()}),
-        "links, both directions": str(found.links_count),
-        "diameter, hops": str(found.diameter_hops),
-        "mean path, hops": f"{found.mean_hops:.3f}",
-        "bisection, one direction": rate(found.bisection),
+        "hosts": str(measures.hosts_count),
+        "switches": _list_counts(
+            {f"tier {tier}": count for tier, count in measures.cost.switches_by_tier.items()}
+        ),
+        "links, both directions": str(measures.links_count),
+        "diameter, hops": str(measures.diameter_hops),
+        "mean path, hops": f"{measures.mean_hops:.3f}",
+        "bisection, one direction": rate(measures.bisection),
     }
-    for tier, ratio in found.oversubscription.items():
+    for tier, ratio in measures.oversubscription.items():
         rows[f"oversubscription, tier {tier}"] = f"{ratio:.3g} : 1"
-    if found.diversity is not None:
-        low, middle, high, disjoint = found.diversity
+    if measures.diversity is not None:
+        low, middle, high, disjoint = measures.diversity
         rows["shortest paths between racks"] = f"{_count(low)} to {_count(high)}, median {_count(middle)}"
         rows["disjoint paths between racks, least"] = str(disjoint)
-    rows["ports of switches"] = _by_rate(found.cost.switch_ports_by_rate)
-    rows["ports of hosts"] = _by_rate(found.cost.host_ports_by_rate)
-    for length, by_rate in found.cost.cables.items():
+    rows["ports of switches"] = _by_rate(measures.cost.switch_ports_by_rate)
+    rows["ports of hosts"] = _by_rate(measures.cost.host_ports_by_rate)
+    for length, by_rate in measures.cost.cables.items():
         rows[f"cables {length}"] = _by_rate(by_rate)
     return rows
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     total = sum(counts.values())
     parts = ", ".join(f"{count} in {name}" for name, count in counts.items())
     return f"{total}: {parts}" if len(counts) > 1 else str(total)

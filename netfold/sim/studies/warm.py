@@ -10,7 +10,7 @@ from netfold.errors import NetfoldError
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.run.compiling import compiling
-from netfold.sim.run.context import Progress
+from netfold.sim.run.progress import Progress
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.switch.programs import names_of
@@ -35,7 +35,7 @@ def warm(progress: Progress) -> int:
     """
     runs = 0
     with compiling(progress):
-        for label, choices in _wanted():
+        for label, choices in _combinations():
             progress(label, runs, runs + 1)
             for sections in choices:
                 try:
@@ -47,7 +47,7 @@ def warm(progress: Progress) -> int:
     return runs
 
 
-def _wanted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _combinations() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     every = [{"kind": kind, **_REQUIRED.get(kind, {})} for kind in collectives()]
     codecs = [{"kind": kind} for kind in codec_kinds()]
     programs = [{"kind": "in_network", "program": name, **_REQUIRED.get(name, {})} for name in names_of(bool)]

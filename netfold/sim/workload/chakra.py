@@ -23,7 +23,7 @@ from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, read_bytes
 from netfold.sim.workload.fusion import Fusion
-from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, placed
+from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, place_tensors
 from netfold.sim.workload.recording import AsRecorded, PassTimes, RecordedTimes
 from netfold.sim.workload.synthetic import RandomValues, SyntheticSpec
 
@@ -76,10 +76,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
             value, at = varint(data, at)
         elif kind == LENGTH:
             size, at = varint(data, at)
-            value, at = _taken(data, at, size), at + size
+            value, at = _take(data, at, size), at + size
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
-            value, at = int.from_bytes(_taken(data, at, size), "little"), at + size
+            value, at = int.from_bytes(_take(data, at, size), "little"), at + size
         else:
             raise ValueError(f"a field has the type {kind}")
         yield number, kind, value
@@ -101,7 +101,7 @@ def signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _taken(data: bytes, at: int, size: int) -> bytes:
+def _take(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
         raise ValueError("it ends inside a field")
     return data[at : at + size]
@@ -137,8 +137,6 @@ _DURATION_US_MAX = 10**12  # 11 days
 
 
 class TraceNode(NamedTuple):
-    """A node of a trace."""
-
     number: int
     name: str
     kind: int
@@ -161,7 +159,7 @@ def read_nodes(path: Path) -> list[TraceNode]:
     if not path.name.endswith(SUFFIXES):
         raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file", _HINT)
     try:
-        content = _unpacked(path, read_bytes(path, FILE_BYTES_MAX))
+        content = _unpack(path, read_bytes(path, FILE_BYTES_MAX))
     except UnreadableError as error:
         raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
     parsed = _json_nodes(path, content) if path.name.endswith(".json") else _wire_nodes(path, content)
@@ -181,7 +179,7 @@ def read_nodes(path: Path) -> list[TraceNode]:
     return nodes
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
+def _unpack(path: Path, content: bytes) -> bytes:
     if content[:2] != b"\x1f\x8b":  # gzip
         return content
     try:
@@ -273,8 +271,6 @@ def _text(value: int | bytes) -> str:
 def _node(
     number: int, name: str, kind: int, after: list[int], duration_us: int, attributes: Mapping[str, Any]
 ) -> TraceNode:
-    """A node with the attributes that count."""
-
     def whole(key: str) -> int | None:
         attribute = attributes.get(key)
         if attribute is None or (isinstance(attribute, int) and attribute >= 0):
@@ -330,11 +326,11 @@ def _objects(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path}: is empty", _HINT)
 
 
-def _message_node(found: dict[str, Any]) -> TraceNode:
+def _message_node(fields: dict[str, Any]) -> TraceNode:
     """A Node as protobuf's JSON mapping has it: numbers of 64 bits are texts, zeros are left out."""
-    kind = found.get("type", 0)
+    kind = fields.get("type", 0)
     attributes = {}
-    for attribute in found.get("attr", ()):
+    for attribute in fields.get("attr", ()):
         value = next((field for key, field in attribute.items() if key.endswith(("Val", "_val"))), None)
         is_number = isinstance(value, str) and not any(
             key in attribute for key in ("stringVal", "string_val")
@@ -343,28 +339,28 @@ def _message_node(found: dict[str, Any]) -> TraceNode:
     after = [
         int(dependency)
         for key in ("ctrlDeps", "ctrl_deps", "dataDeps", "data_deps")
-        for dependency in found.get(key, ())
+        for dependency in fields.get(key, ())
     ]
     return _node(
-        int(found.get("id", 0)),
-        str(found.get("name", "")),
+        int(fields.get("id", 0)),
+        str(fields.get("name", "")),
         _TYPES[kind] if isinstance(kind, str) else int(kind),
         after,
-        int(found.get("durationMicros", found.get("duration_micros", 0))),
+        int(fields.get("durationMicros", fields.get("duration_micros", 0))),
         attributes,
     )
 
 
-def _feeder_node(found: dict[str, Any]) -> TraceNode:
+def _feeder_node(fields: dict[str, Any]) -> TraceNode:
     """A node of Chakra's feeder."""
-    after = [int(dependency) for key in ("data_deps", "ctrl_deps") for dependency in found.get(key, ())]
+    after = [int(dependency) for key in ("data_deps", "ctrl_deps") for dependency in fields.get(key, ())]
     return _node(
-        int(found["Id"]),
-        str(found.get("Name", "")),
-        int(found["NodeType"]),
+        int(fields["Id"]),
+        str(fields.get("Name", "")),
+        int(fields["NodeType"]),
         after,
-        int(found.get("runtime", 0)),
-        found,
+        int(fields.get("runtime", 0)),
+        fields,
     )
 
 
@@ -389,8 +385,6 @@ class Reduction(NamedTuple):
 
 
 class TracedStep(NamedTuple):
-    """One step of a trace."""
-
     reductions: tuple[Reduction, ...]
     """All-reduces, by the time at which they can begin."""
     forward_us: int
@@ -411,18 +405,18 @@ def steps_of(nodes: Sequence[TraceNode]) -> list[TracedStep]:
     ValueError
         A node depends on one that is not there, or on itself.
     """
-    known = {node.number: node for node in nodes}
-    order = _in_order(nodes, known)
+    nodes_by_number = {node.number: node for node in nodes}
+    order = _in_order(nodes, nodes_by_number)
     step_of: dict[int, int] = {}
     members: dict[int, list[TraceNode]] = defaultdict(list)
     for node in order:
         step = 0
         for number in node.after:
-            is_next = is_all_reduce(known[number]) and node.kind not in _COMMUNICATION
+            is_next = is_all_reduce(nodes_by_number[number]) and node.kind not in _COMMUNICATION
             step = max(step, step_of[number] + is_next)
         step_of[node.number] = step
         members[step].append(node)
-    return [_timed(members[step]) for step in sorted(members)]
+    return [_time_step(members[step]) for step in sorted(members)]
 
 
 def _in_order(nodes: Sequence[TraceNode], known: Mapping[int, TraceNode]) -> list[TraceNode]:
@@ -449,7 +443,7 @@ def _in_order(nodes: Sequence[TraceNode], known: Mapping[int, TraceNode]) -> lis
     return order
 
 
-def _timed(members: Sequence[TraceNode]) -> TracedStep:
+def _time_step(members: Sequence[TraceNode]) -> TracedStep:
     """Times of one step, whose nodes wait for nothing of the steps before it."""
     nodes = {node.number: node for node in members}
     waiting = {node.number: sum(number in nodes for number in node.after) for node in members}
@@ -562,13 +556,13 @@ def _require_alike(given: str, steps: Sequence[TracedStep]) -> None:
         sizes = [reduction.node.comm_bytes for reduction in step.reductions]
         if sizes != first:
             raise DataError(
-                f"{given}: step {index} sums {_listed(sizes)} bytes, step 0 {_listed(first)}: computations "
-                "that need an all-reduce begin a new step",
+                f"{given}: step {index} sums {_list_sizes(sizes)} bytes, step 0 {_list_sizes(first)}: "
+                "computations that need an all-reduce begin a new step",
                 "only traces of data-parallel training can be replayed: every step sums all gradients once",
             )
 
 
-def _listed(sizes: Sequence[int | None]) -> str:
+def _list_sizes(sizes: Sequence[int | None]) -> str:
     more = f", … ({len(sizes)} all-reduces)" if len(sizes) > _SHOWN else ""
     return ", ".join(map(str, sizes[:_SHOWN])) + more
 
@@ -582,8 +576,8 @@ def _tensors(given: str, step: TracedStep, element_bytes: int) -> tuple[Tensor, 
     counts = Counter(reduction.node.name for reduction in step.reductions)
     tensors = []
     for index, (node, _) in enumerate(step.reductions):
-        elements, rest = divmod(node.comm_bytes or 0, element_bytes)
-        if rest:
+        elements, remainder = divmod(node.comm_bytes or 0, element_bytes)
+        if remainder:
             raise DataError(
                 f"{given}: node {node.number} sums {node.comm_bytes} bytes, which are no whole elements of "
                 f"{element_bytes} bytes",
@@ -593,7 +587,7 @@ def _tensors(given: str, step: TracedStep, element_bytes: int) -> tuple[Tensor, 
         tensors.append(Tensor(name, (elements,), name))
     if sum(tensor.elements for tensor in tensors) > ELEMENTS_MAX:
         raise DataError(f"{given}: its all-reduces have too many elements", f"use {ELEMENTS_MAX:,} at most")
-    return placed(tensors)
+    return place_tensors(tensors)
 
 
 def _pass_times(step: TracedStep) -> PassTimes:

@@ -91,9 +91,9 @@ def load_digits() -> Digits:
 
 
 def load_large_digits() -> Digits:
-    """Return the 1797 images of `digits`, enlarged to 28 by 28 pixels as `enlarged` says."""
+    """Return the 1797 images of `digits`, enlarged to 28 by 28 pixels as `enlarge` says."""
     table = _table("digits")
-    return Digits(enlarged(table[:, :-1]), table[:, -1].astype(np.int64))
+    return Digits(enlarge(table[:, :-1]), table[:, -1].astype(np.int64))
 
 
 def load_mnist() -> Digits:
@@ -117,7 +117,7 @@ def _idx(path: Path, start: int) -> NDArray[np.uint8]:
     return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=start)
 
 
-def enlarged(images: NDArray[Any]) -> NDArray[np.float32]:
+def enlarge(images: NDArray[Any]) -> NDArray[np.float32]:
     # From `(samples, 64)`, whole numbers 0 to 16, to `(samples, 784)` in [0, 1]: bilinear, with the usual
     # half-pixel centres. The centre of large pixel i lies at (4 i − 5) / 14 on the axis of small pixels, and
     # what lies beyond the outer centres has their value. All weights are whole fourteenths, so that sums are
@@ -295,15 +295,15 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def load_words(name: str, vocabulary: int) -> Tokens:
-    return numbered(words_of(load_text(name)), vocabulary)
+    return number_tokens(words_of(load_text(name)), vocabulary)
 
 
 @cache
 def load_characters(name: str, vocabulary: int) -> Tokens:
-    return numbered(load_text(name), vocabulary)
+    return number_tokens(load_text(name), vocabulary)
 
 
-def numbered(tokens: Sequence[str], vocabulary: int) -> Tokens:
+def number_tokens(tokens: Sequence[str], vocabulary: int) -> Tokens:
     """Number tokens from 1 by how often they occur, those that occur equally often by their spelling."""
     counts = Counter(tokens)
     names = sorted(counts, key=lambda token: (-counts[token], token))[: vocabulary - 1]
@@ -343,17 +343,17 @@ def load_pieces(name: str, vocabulary: int) -> Tokens:
     counts = Counter(words)
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = cache_folder() / "wordpiece" / f"{name}-{vocabulary}-{_FORMAT}-{digest[:16]}.txt"
-    pieces = _kept(path)
+    pieces = _read_kept(path)
     if pieces is None:
         log.info("learning %s pieces of words from %s", f"{vocabulary:,}", name)
-        pieces = learned(counts, vocabulary)
+        pieces = learn_pieces(counts, vocabulary)
         _keep(path, pieces)
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    cuts = {word: np.array(cut(word, numbers), np.int64) for word in counts}
+    cuts = {word: np.array(split_word(word, numbers), np.int64) for word in counts}
     return Tokens(np.concatenate([cuts[word] for word in words]), tuple(pieces))
 
 
-def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
+def learn_pieces(counts: Mapping[str, int], vocabulary: int) -> list[str]:
     """Return the special pieces, all characters in the order of their spelling, and what they merge to.
 
     Parameters
@@ -372,7 +372,7 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
         for pair in pairwise(word_pieces):
             frequency[pair] += counts[words[index]]
             places[pair].add(index)
-    known = set(pieces)
+    known_pieces = set(pieces)
     heap = [(-count, pair) for pair, count in frequency.items()]
     heapq.heapify(heap)
     while heap and len(pieces) < vocabulary:
@@ -380,8 +380,8 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
         if frequency[pair] != -count:
             continue  # an older count
         merged = pair[0] + pair[1].removeprefix("##")
-        if merged not in known:
-            known.add(merged)
+        if merged not in known_pieces:
+            known_pieces.add(merged)
             pieces.append(merged)
         changed: set[Pair] = set()
         for index in places.pop(pair):
@@ -389,7 +389,7 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
             for old in pairwise(word_pieces):
                 frequency[old] -= times
                 changed.add(old)
-            cuts[index] = word_pieces = _merged(word_pieces, pair, merged)
+            cuts[index] = word_pieces = _merge(word_pieces, pair, merged)
             for new in pairwise(word_pieces):
                 frequency[new] += times
                 places[new].add(index)
@@ -400,18 +400,18 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
     return pieces[:vocabulary]
 
 
-def _merged(own: Sequence[str], pair: Pair, merged: str) -> list[str]:
+def _merge(pieces: Sequence[str], pair: Pair, merged: str) -> list[str]:
     """The pieces of a word with every occurrence of a pair made one, from the left."""
     new_pieces: list[str] = []
     position = 0
-    while position < len(own):
-        is_pair = tuple(own[position : position + 2]) == pair
-        new_pieces.append(merged if is_pair else own[position])
+    while position < len(pieces):
+        is_pair = tuple(pieces[position : position + 2]) == pair
+        new_pieces.append(merged if is_pair else pieces[position])
         position += 2 if is_pair else 1
     return new_pieces
 
 
-def cut(word: str, numbers: Mapping[str, int]) -> list[int]:
+def split_word(word: str, numbers: Mapping[str, int]) -> list[int]:
     """The numbers of a word's pieces; that of the unknown piece alone if it cannot be cut."""
     piece_numbers: list[int] = []
     start = 0
@@ -427,7 +427,7 @@ def cut(word: str, numbers: Mapping[str, int]) -> list[int]:
     return piece_numbers
 
 
-def _kept(path: Path) -> list[str] | None:
+def _read_kept(path: Path) -> list[str] | None:
     """The pieces in a file of the cache; None if there is none, or it is damaged."""
     try:
         digest, _, content = path.read_text(encoding="utf-8").partition("\n")

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from netfold.errors import DataError
 
-# The data sets: which files of which packages they are.
-
 
 @dataclass(frozen=True)
 class DataFile:
@@ -26,7 +24,6 @@ class DataFile:
 
     member: str  # path inside the wheel; with *, all members that match, in the order of their names
     sha256: str
-    """Digest of the file."""
     size_bytes: int
     own_name: str = ""  # its name in the cache; "": that of the member
 
@@ -271,10 +268,10 @@ def listing() -> list[Listing]:
     rows = []
     for item in DATA_SETS.values():
         paths = tuple(_paths(item).values())
-        kept = paths if all(path.exists() for path in paths) else ()
+        present = paths if all(path.exists() for path in paths) else ()
         requirements = tuple(package.requirement for package in item.packages)
         size_bytes = sum(file.size_bytes for package in item.packages for file in package.files)
-        rows.append(Listing(item.name, item.description, requirements, size_bytes, item.licence, kept))
+        rows.append(Listing(item.name, item.description, requirements, size_bytes, item.licence, present))
     return rows
 
 
@@ -312,7 +309,6 @@ def cache_folder() -> Path:
 
 
 def _paths(item: DataSet) -> dict[str, Path]:
-    """Where the files of a data set are, or will be."""
     return {
         file.name: Path(package.folder) / file.name if isinstance(package, Installed) else _path(item, file)
         for package in item.packages

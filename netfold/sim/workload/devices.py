@@ -30,8 +30,8 @@ from netfold.sim.workload.hardware import (
     LINKS,
     STEADY,
     Device,
+    HardwareLink,
     Jitter,
-    Link,
     Passes,
     Place,
     Precision,
@@ -59,7 +59,7 @@ class HostCodec(Device):
 
     device: Device
     host: Device
-    link: Link
+    link: HardwareLink
 
     @property
     def launch_ps(self) -> int:  # type: ignore[override]  # read-only
@@ -152,7 +152,6 @@ class VariedDevice(DeviceOption):
 
     @property
     def variation(self) -> Variation:
-        """How its times differ between workers and steps."""
         return Variation(self.jitter, tuple((slowed.worker, slowed.factor) for slowed in self.slow))
 
 
@@ -323,16 +322,16 @@ class Roofline(VariedDevice):
         return HostCodec(device, roofline_device(HARDWARE[name], "fp32"), LINKS[link])
 
 
-def _read(given: str, place: Place, key: str) -> RooflineDevice:
+def _read(file: str, place: Place, key: str) -> RooflineDevice:
     """A device file, relative to the scenario."""
     try:
-        return read_device(read_text(place.folder / Path(given), FILE_BYTES_MAX))
+        return read_device(read_text(place.folder / Path(file), FILE_BYTES_MAX))
     except UnreadableError as error:
-        hint = names_hint(given, HARDWARE) if key == "host" else "netfold calibrate writes a device file"
-        raise OptionError(key, f"cannot read {shown(given)}: {error.message}", hint) from None
+        hint = names_hint(file, HARDWARE) if key == "host" else "netfold calibrate writes a device file"
+        raise OptionError(key, f"cannot read {shown(file)}: {error.message}", hint) from None
     except ValueError as error:
         message, _, hint = str(error).partition("\n")
-        raise OptionError(key, f"{given}: {message}", hint) from None
+        raise OptionError(key, f"{file}: {message}", hint) from None
 
 
 # Devices by a recording of one backward pass: when each tensor's gradient was ready.
@@ -466,9 +465,9 @@ class TraceDevice(TimedDevice):
         return replace(self, forward_ps=forward_ps, backward_ps=recorded.backward_ps, ready=ready)
 
 
-def _require_same(path: str, found: Recorded, tensors: tuple[Tensor, ...]) -> None:
+def _require_same(path: str, recorded: Recorded, tensors: tuple[Tensor, ...]) -> None:
     """Require that the recording has every tensor of the workload, as large as there."""
-    elements = {name: count for name, _, count in found.ready}
+    elements = {name: count for name, _, count in recorded.ready}
     for tensor in tensors:
         if tensor.name not in elements:
             raise OptionError(

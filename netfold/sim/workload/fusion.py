@@ -18,7 +18,7 @@ from netfold.errors import OptionError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.kinds import family, register
 from netfold.sim.keys import ByKind, Option, Size
-from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
+from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, place_tensors
 from netfold.units import SIZE
 
 # The contract of a rule of fusion.
@@ -64,9 +64,6 @@ class Fusion(Option, ABC):
         return max(sum(layers[index].elements for index in members) for members in self.partition(layers))
 
 
-# No fusion: each layer is a bucket.
-
-
 @register
 @dataclass(frozen=True)
 class NoFusion(Fusion):
@@ -77,9 +74,6 @@ class NoFusion(Fusion):
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         return tuple((index,) for index in range(len(layers)))
-
-
-# Fusion of all layers: the whole gradient is one bucket.
 
 
 @register
@@ -174,7 +168,7 @@ class AsGiven(Fusion):
             for member in members:
                 index = _index(member, layers, numbers)
                 if index in owners:
-                    raise OptionError(_KEY, _twice(layers[index], owners[index], bucket), _listed(layers))
+                    raise OptionError(_KEY, _twice(layers[index], owners[index], bucket), _list(layers))
                 owners[index] = bucket
         if missing := [layer.name for index, layer in enumerate(layers) if index not in owners]:
             names = ", ".join(map(repr, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
@@ -190,14 +184,14 @@ def _index(member: str | int, layers: Sequence[Layer], numbers: dict[str, int]) 
     """The place of a layer that is given by name or number."""
     if isinstance(member, str):
         if member not in numbers:
-            hint = did_you_mean(member, numbers) + _listed(layers)
+            hint = did_you_mean(member, numbers) + _list(layers)
             raise OptionError(_KEY, f"there is no layer {shown(member)}", hint)
         return numbers[member]
     if not 0 <= member < len(layers):
         raise OptionError(
             _KEY,
             f"there is no layer {member}, the last of {len(layers)} is {len(layers) - 1}",
-            _listed(layers),
+            _list(layers),
         )
     return member
 
@@ -207,8 +201,7 @@ def _twice(layer: Layer, first: int, second: int) -> str:
     return f"the layer {shown(layer.name)} is {where}"
 
 
-def _listed(layers: Sequence[Layer]) -> str:
-    """The layers with their numbers."""
+def _list(layers: Sequence[Layer]) -> str:
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
     return f"layers, in gradient-ready order: {', '.join(listed + more)}"
@@ -266,7 +259,7 @@ def pieces_of(tensors: tuple[Tensor, ...], fusion: Fusion) -> tuple[Tensor, ...]
     elements = tensors[0].elements
     size = fusion.piece_elements(elements)
     starts = range(0, elements, size)
-    return placed(
+    return place_tensors(
         Tensor(f"part{index}", (min(size, elements - start),), "") for index, start in enumerate(starts)
     )
 
@@ -295,7 +288,7 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     start = 0
     for index, group in enumerate(sorted(partition, key=max)):
         places = tuple(tensor_index for layer in sorted(group) for tensor_index in layers[layer].members)
-        bucket_tensors = placed(tensors[tensor_index] for tensor_index in places)
+        bucket_tensors = place_tensors(tensors[tensor_index] for tensor_index in places)
         first, last = bucket_tensors[0].name, bucket_tensors[-1].name
         name = first if len(bucket_tensors) == 1 else f"{first}..{last}"
         elements = sum(tensor.elements for tensor in bucket_tensors)
@@ -305,7 +298,7 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     return tuple(buckets), tuple(members)
 
 
-def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
+def fuse_tensors(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
     pieces = pieces_of(tensors, fusion)
     # The pieces of a vector are ready when it is.
     if len(pieces) > len(tensors):
@@ -326,7 +319,7 @@ class Cutter:
     """
 
     def __init__(self, tensors: Sequence[Tensor], members: Sequence[Sequence[int]]) -> None:
-        self._places = [_joined([tensors[index].place for index in bucket]) for bucket in members]
+        self._places = [_join([tensors[index].place for index in bucket]) for bucket in members]
 
     @property
     def copies(self) -> bool:
@@ -341,7 +334,7 @@ class Cutter:
         ]
 
 
-def _joined(places: Sequence[slice]) -> list[slice]:
+def _join(places: Sequence[slice]) -> list[slice]:
     """Places with neighbours made one."""
     joined = list(places[:1])
     for span in places[1:]:

@@ -90,13 +90,13 @@ class Costs:
     update_ps: int = 0
     """Time to update the weights, after all buckets."""
 
-    def paced(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    def pace(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Layers that are ready when the device has computed them, each not before the one before it."""
-        known = dict(self.ready)
-        shares = accumulate((known.get(layer.name, layer.ready_share) for layer in layers), max)
+        ready_by_layer = dict(self.ready)
+        shares = accumulate((ready_by_layer.get(layer.name, layer.ready_share) for layer in layers), max)
         return (
             tuple(layer._replace(ready_share=share) for layer, share in zip(layers, shares, strict=True))
-            if known
+            if ready_by_layer
             else tuple(layers)
         )
 
@@ -129,7 +129,7 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
 
     Buckets may hold any layers: they go in the order in which their last layers are ready.
     """
-    stages, layers = costs.stages, costs.paced(layers)
+    stages, layers = costs.stages, costs.pace(layers)
     groups = sorted(partition, key=max)
     sizes = [sum(layers[index].elements for index in members) for members in groups]
     device_ps, network_ps, ready_ps = float(costs.forward_ps), 0.0, 0.0
@@ -208,7 +208,7 @@ class Weighing(Fusion, ABC):
                 f"{self.title} weighs what encoding and sending a bucket cost, which is not known here",
                 "run it in a scenario, whose network and device measure it; or use size, one or none",
             )
-        return self.divide(self.costs.paced(layers), self.costs)
+        return self.divide(self.costs.pace(layers), self.costs)
 
     @property
     def outline(self) -> Fusion:
@@ -292,15 +292,15 @@ class Omgs(Weighing):
         device_ps = layers[0].ready_share * costs.backward_ps  # time when the bucket's backward has ended
         free_ps = 0.0  # time when the network has carried all buckets before
         for index, layer in enumerate(layers[1:], start=1):
-            both = elements + layer.elements
+            joint_elements = elements + layer.elements
             backward_ps = (layer.ready_share - layers[index - 1].ready_share) * costs.backward_ps
             encoded_ps = device_ps + encode.ps(elements)
             start_ps = max(free_ps, encoded_ps)
-            encode_ps = encode.ps(both) - encode.ps(elements) - encode.ps(layer.elements)
-            saved_ps = network.ps(elements) + network.ps(layer.elements) - network.ps(both)
+            encode_ps = encode.ps(joint_elements) - encode.ps(elements) - encode.ps(layer.elements)
+            saved_ps = network.ps(elements) + network.ps(layer.elements) - network.ps(joint_elements)
             if backward_ps + encode_ps - (start_ps - encoded_ps) < saved_ps:
                 groups[-1].append(index)
-                device_ps, elements = device_ps + backward_ps, both
+                device_ps, elements = device_ps + backward_ps, joint_elements
             else:
                 groups.append([index])
                 free_ps = start_ps + network.ps(elements)
@@ -402,7 +402,7 @@ def _best(layers: Sequence[Layer], costs: Costs) -> Partition:
     return _search(layers, costs, known, None)
 
 
-def _search(layers: Sequence[Layer], costs: Costs, known_ps: float, kept: int | None) -> Partition:
+def _search(layers: Sequence[Layer], costs: Costs, known_ps: float, plans_max: int | None) -> Partition:
     """The best division among those that begin with the kept plans, all by default, of each prefix."""
     elements = np.cumsum([0, *(layer.elements for layer in layers)]).astype(np.float64)
     ready_ps = costs.backward_ps * np.array([0.0, *(layer.ready_share for layer in layers)])
@@ -413,8 +413,8 @@ def _search(layers: Sequence[Layer], costs: Costs, known_ps: float, kept: int | 
         extended = extended._replace(prefix=np.full(sizes.size, prefix))
         least_ps = rest.step_ps(extended, prefix)
         rows = np.flatnonzero(least_ps <= known_ps * (1 + _ROUNDING))
-        if kept is not None and rows.size > kept:
-            rows = rows[np.argsort(least_ps[rows], kind="stable")[:kept]]
+        if plans_max is not None and rows.size > plans_max:
+            rows = rows[np.argsort(least_ps[rows], kind="stable")[:plans_max]]
         plans = plans.extended(_pareto(extended, rows), extended)
     whole = np.flatnonzero(plans.prefix == len(layers))
     step_ps = np.maximum(plans.decoded, plans.device + plans.decode)[whole]

@@ -23,7 +23,7 @@ from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
-from netfold.sim.workload.layers import Layer, elements_of, layers_of, placed, tensor_of
+from netfold.sim.workload.layers import Layer, elements_of, layers_of, place_tensors, tensor_of
 from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload, WorkloadOption
 
 # An array of a file that is not read yet, and NumPy's headers with their checks.
@@ -46,7 +46,7 @@ class StoredArray:
     """Bytes that stay in memory after the first read."""
 
 
-def damaged(path: Path, by: str, why: str = "") -> DataError:
+def damage_error(path: Path, by: str, why: str = "") -> DataError:
     """Error for a file whose contents do not match its suffix."""
     return DataError(
         f"{path}: damaged, of Python objects, or not written by {by}{why and f': {why}'}", SAVE_HINT
@@ -61,18 +61,20 @@ def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     """Shape, order and type of an array in NumPy's format."""
     try:
         version = np.lib.format.read_magic(file)
-        read = {
+        reader = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
-        if read is None:
-            raise damaged(path, "numpy.save or savez", f"version {version[0]}.{version[1]} of the format")
-        shape, is_fortran, dtype = read(file)
+        if reader is None:
+            raise damage_error(
+                path, "numpy.save or savez", f"version {version[0]}.{version[1]} of the format"
+            )
+        shape, is_fortran, dtype = reader(file)
     except (ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError):
-        raise damaged(path, "numpy.save or savez") from None
+        raise damage_error(path, "numpy.save or savez") from None
     if dtype.hasobject or dtype.subdtype or dtype.itemsize == 0 or not _is_possible(shape, dtype):
         reason = "" if dtype.hasobject else f"no array of {dtype} has the shape {shape}"
-        raise damaged(path, "numpy.save or savez", reason)
+        raise damage_error(path, "numpy.save or savez", reason)
     return shape, is_fortran, dtype
 
 
@@ -194,7 +196,7 @@ class _Member:
         while count > 0:
             block = self._stream.read(min(_BLOCK_BYTES, count))
             if not block:
-                raise damaged(self._archive.path, _WRITTEN_BY, f"{self._name} ends early")
+                raise damage_error(self._archive.path, _WRITTEN_BY, f"{self._name} ends early")
             count -= len(block)
             self._at += len(block)
             yield block
@@ -206,7 +208,7 @@ def _as_data_error(path: Path) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, KeyError):
-        raise damaged(path, _WRITTEN_BY) from None
+        raise damage_error(path, _WRITTEN_BY) from None
     except UnreadableError as error:
         raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
 
@@ -285,7 +287,7 @@ def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
         start = 8 + int.from_bytes(file.read(8), "little")
         described = json.loads(file.read(start - 8), object_pairs_hook=partial(_distinct, path))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        raise damaged(path, "safetensors", str(error)) from None
+        raise damage_error(path, "safetensors", str(error)) from None
     if not names:
         raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
     # The header is read here because the library makes a list of all tensors whenever it is asked for one.
@@ -331,18 +333,18 @@ def _torch(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError, KeyError, TypeError):
-        raise damaged(path, "torch.save of a tensor, or of tensors by name") from None
-    named = {"": content} if isinstance(content, torch.Tensor) else content
-    if not isinstance(named, dict) or not all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in named.items()
+        raise damage_error(path, "torch.save of a tensor, or of tensors by name") from None
+    tensors = {"": content} if isinstance(content, torch.Tensor) else content
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in tensors.items()
     ):
         raise DataError(
             f"{path}: holds {type(content).__name__}, not a tensor or tensors by name",
             "torch.save(gradients, 'gradients.pt') with a tensor (workers, elements), or a dict of tensors",
         )
-    if not named:
+    if not tensors:
         raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
-    return {name: _of_torch(path, name, tensor) for name, tensor in named.items()}
+    return {name: _of_torch(path, name, tensor) for name, tensor in tensors.items()}
 
 
 def _of_torch(path: Path, name: str, tensor: Any) -> StoredArray:
@@ -454,7 +456,9 @@ def _spec_of(arrays: Mapping[str, StoredArray], wanted: FileSpec) -> FileSpec:
             f"use {rows} workers at most",
         )
     axes = 1 + (steps is not None)
-    tensors = placed(tensor_of(name or "gradient", array.shape[axes:]) for name, array in arrays.items())
+    tensors = place_tensors(
+        tensor_of(name or "gradient", array.shape[axes:]) for name, array in arrays.items()
+    )
     held_bytes = sum(array.held_bytes for array in arrays.values())
     return replace(wanted, steps=steps, rows=rows, tensors=tensors, held_bytes=held_bytes)
 
@@ -462,7 +466,6 @@ def _spec_of(arrays: Mapping[str, StoredArray], wanted: FileSpec) -> FileSpec:
 def _leading(
     given: str, name: str, array: StoredArray, per_step: bool, workers: int
 ) -> tuple[int | None, int]:
-    """Steps and workers that an array holds."""
     shape, called = array.shape, f"{given}: {name}" if name else given
     if array.dtype not in FLOATS:
         raise DataError(f"{called}: holds {array.dtype} values", f"{_WANTED}{conversion(given, array.dtype)}")
@@ -506,11 +509,11 @@ class FileWorkload(Untrained):
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The file's gradients for a step, as `[worker][bucket]`; its steps repeat."""
         steps = self._spec.steps
-        wanted = 0 if steps is None else step % steps
-        if self._read != wanted:
+        number = 0 if steps is None else step % steps
+        if self._read != number:
             self._read, self._gradients = None, []  # freed before the next ones are read
-            self._gradients = [self._cutter.cut(self._row(wanted, worker)) for worker in range(self._workers)]
-            self._read = wanted
+            self._gradients = [self._cutter.cut(self._row(number, worker)) for worker in range(self._workers)]
+            self._read = number
         return self._gradients
 
     def _row(self, step: int, worker: int) -> Gradient:

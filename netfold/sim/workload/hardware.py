@@ -21,8 +21,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from netfold.homomorphic.message import Tensor, Work
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Work
+from netfold.homomorphic.message import Tensor
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys import Option, Share
 from netfold.units import PS_PER_S, PS_PER_US, transmit_time_ps
@@ -143,7 +144,7 @@ class Device(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of its times has to know."""
+        # What a reader of its times has to know.
         return ()
 
 
@@ -191,7 +192,6 @@ class Place(NamedTuple):
     folder: Path
     """Folder of the scenario file."""
     tensors: tuple[Tensor, ...]
-    """Tensors of the workload."""
     is_trained: bool
     """Whether the workload has a model."""
 
@@ -244,7 +244,7 @@ class Variation:
             return _USUAL
         factor = next((slowdown for slow, slowdown in self.slow if slow == worker), 1.0)
         if self.jitter is not None:
-            key = mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)
+            key = mix_plain(seed, rng_streams.DEVICE_JITTER, self.job, worker, step)
             factor *= self.jitter.draw(np.random.Generator(np.random.PCG64(key)))
         return Fraction(round(factor * _PARTS), _PARTS)
 
@@ -288,7 +288,7 @@ class Rate(NamedTuple):
     """Where the share comes from."""
 
 
-class Link(NamedTuple):
+class HardwareLink(NamedTuple):
     """The link between a device and its host."""
 
     name: str
@@ -308,9 +308,9 @@ _COPIES = (
 LINKS = {
     link.name: link
     for link in (
-        Link("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
-        Link("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
-        Link("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        HardwareLink("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
+        HardwareLink("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        HardwareLink("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
     )
 }
 
@@ -662,12 +662,12 @@ def read_device(text: str) -> RooflineDevice:
     )
 
 
-def _curve(found: Any, key: str) -> Curve:
+def _curve(value: Any, key: str) -> Curve:
     """The points of a list, in picoseconds."""
-    if not isinstance(found, list) or not 0 < len(found) <= POINTS_MAX:
+    if not isinstance(value, list) or not 0 < len(value) <= POINTS_MAX:
         raise ValueError(f"{key!r} must be a list of 1 to {POINTS_MAX} points [size, nanoseconds]\n{_HINT}")
     points = []
-    for point in found:
+    for point in value:
         if not isinstance(point, list) or len(point) != 2 or not _is_size(point[0]):
             raise ValueError(f"{key!r}: a point is written [size, nanoseconds], found {point!r:.40}\n{_HINT}")
         points.append((point[0], _ps(point[1], key)))

@@ -45,7 +45,7 @@ def tensor_of(name: str, shape: Shape) -> Tensor:
     return Tensor(name, shape, name.rpartition(".")[0] or name)
 
 
-def placed(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+def place_tensors(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """The tensors one after another: each starts where the one before ends."""
     all_tensors = tuple(tensors)
     starts = accumulate((tensor.elements for tensor in all_tensors), initial=0)
@@ -108,7 +108,7 @@ def named_tensors(names: Sequence[str], shapes: Sequence[Shape]) -> tuple[Tensor
         raise ValueError(f"the tensor {shape} has no name, others have one\nname all tensors, or none")
     if twice := next((name for index, name in enumerate(names) if name in names[:index]), None):
         raise ValueError(f"the name {twice!r} appears twice\ngive each tensor a name of its own")
-    return placed(map(tensor_of, names, shapes))
+    return place_tensors(map(tensor_of, names, shapes))
 
 
 def unnamed_tensors(shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
@@ -117,7 +117,7 @@ def unnamed_tensors(shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
     for index, shape in enumerate(shapes):
         layer += len(shape) > 1 or index == 0
         tensors.append(Tensor(f"tensor{index}", shape, f"layer{layer}"))
-    return placed(tensors)
+    return place_tensors(tensors)
 
 
 def given_tensors(shapes: Mapping[str, Shape] | Sequence[Shape | str | int] | str) -> tuple[Tensor, ...]:
@@ -197,7 +197,7 @@ def read_profile(text: str, shrink: int = 1) -> tuple[tuple[Tensor, ...], tuple[
         raise ValueError(f"its layers have too many elements\nuse {ELEMENTS_MAX:,} at most")
     if times_ms[0] <= 0:
         raise ValueError(f"layer 0: {tensors[0].name!r} is ready at 0 ms\nuse the time after which it is")
-    return placed(tensors), tuple(time_ms / times_ms[-1] for time_ms in times_ms)
+    return place_tensors(tensors), tuple(time_ms / times_ms[-1] for time_ms in times_ms)
 
 
 def _layer(index: int, row: Any) -> tuple[str, int, float]:

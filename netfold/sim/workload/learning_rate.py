@@ -39,9 +39,6 @@ class RateSchedule(Option, ABC):
         """The factor at a step after the warm-up, which is number 0, of so many."""
 
 
-# The same rate at every step.
-
-
 @register
 @dataclass(frozen=True)
 class Constant(RateSchedule):

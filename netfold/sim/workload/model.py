@@ -69,7 +69,7 @@ class Rows(NamedTuple):
         return self.each * -(-batch // self.per) + self.more
 
 
-class Facts(Section):
+class ModelFacts(Section):
     """What is known of a model with certain options without building it: what estimates and plans need.
 
     `models/table.json` has those of netfold's own models, so that a scenario is checked without PyTorch.
@@ -136,7 +136,7 @@ class Model(Option, ABC):
 
     @property
     @abstractmethod
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """What is known of it with these options."""
 
     @abstractmethod
@@ -155,12 +155,12 @@ class Model(Option, ABC):
 
     @property
     def code(self) -> str:
-        """The Python file that is run for it, as given; empty for netfold's own."""
+        # The Python file that is run for it, as given; empty for netfold's own.
         return ""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its parameters, one after another in gradient-ready order."""
+        # One after another in gradient-ready order.
         return self.facts.tensors
 
     @property
@@ -191,27 +191,15 @@ class Model(Option, ABC):
         return options if len(options) > 1 else self.kind
 
     def files(self, folder: Path) -> set[str]:
-        """The user's files that it is made of, relative to the folder of the scenario."""
+        # The user's files that it is made of, relative to the folder of the scenario.
         return set()
 
-    def located(self, folder: Path, settings: TaskSettings) -> Model:
-        """The model as it is in the file that it names, in a folder; itself if it names none.
-
-        Raises
-        ------
-        DataError
-            The file cannot be used.
-        """
+    def locate(self, folder: Path, settings: TaskSettings) -> Model:
+        # The model as it is in the file that it names, in a folder; a DataError if that cannot be used.
         return self
 
     def data_named(self, name: str | None) -> Data:
-        """One of its data sets; None: the default.
-
-        Raises
-        ------
-        KeyError
-            It is not trained on such data.
-        """
+        """One of its data sets, None: the default; a KeyError if it is not trained on such data."""
         data = self.facts.data
         if name is None:
             return data[0] if data else Data("")  # "": its own

@@ -116,7 +116,7 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.total = 0  # FLOPs
         self._kernels: list[KernelCost] = []
 
-    def taken(self) -> tuple[KernelCost, ...]:
+    def take(self) -> tuple[KernelCost, ...]:
         """The kernels since the last call."""
         kernels = tuple(self._kernels)
         self._kernels = []
@@ -130,22 +130,22 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = kwargs or {}
+        keywords = kwargs or {}
         with self:
-            parts = func.decompose(*args, **named)  # counted one by one
+            parts = func.decompose(*args, **keywords)  # counted one by one
         if parts is not NotImplemented:
             return parts
-        result = func(*args, **named)
-        self._count(func, args, named, result)
+        result = func(*args, **keywords)
+        self._count(func, args, keywords, result)
         return result
 
-    def _count(self, func: Any, args: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+    def _count(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any], result: Any) -> None:
         packet = func._overloadpacket
         formula = flop_registry.get(packet) or _FORMULAS.get(packet)
-        flops = formula(*args, **named, out_val=result) if formula is not None else 0
+        flops = formula(*args, **keywords, out_val=result) if formula is not None else 0
         self.total += flops
         name = packet.__name__
-        inputs, returned = list(_tensors((args, named))), list(_tensors(result))
+        inputs, returned = list(_tensors((args, keywords))), list(_tensors(result))
         if not flops and (name in _ALLOCATING or _is_view(func, inputs, returned)):
             return
         kind = _KINDS.get(name, MATMUL) if flops else OTHER
@@ -163,18 +163,18 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield from _tensors(tuple(value.values()))
 
 
-def _is_view(func: Any, given: list[Tensor], returned: list[Tensor]) -> bool:
+def _is_view(func: Any, operands: list[Tensor], returned: list[Tensor]) -> bool:
     """Whether all that an operator returns is a part of what it was given, unchanged."""
-    if func._schema.is_mutable or not returned or any(map(_is_compound, (*given, *returned))):
+    if func._schema.is_mutable or not returned or any(map(_is_compound, (*operands, *returned))):
         return False
-    held = {tensor.untyped_storage().data_ptr() for tensor in given}
-    return all(tensor.untyped_storage().data_ptr() in held for tensor in returned)
+    operand_storages = {tensor.untyped_storage().data_ptr() for tensor in operands}
+    return all(tensor.untyped_storage().data_ptr() in operand_storages for tensor in returned)
 
 
-def _moved_bytes(name: str, given: list[Tensor], returned: list[Tensor]) -> int:
+def _moved_bytes(name: str, operands: list[Tensor], returned: list[Tensor]) -> int:
     """Bytes that an operator reads and writes; a tensor that it returns as given was changed in place."""
     written = sum(map(_bytes, returned))
-    distinct = list({id(tensor): tensor for tensor in given}.values())
+    distinct = list({id(tensor): tensor for tensor in operands}.values())
     if name in _OVERWRITING:
         distinct = [tensor for tensor in distinct if not any(tensor is other for other in returned)]
     sizes = [_bytes(tensor) for tensor in distinct]
@@ -245,7 +245,7 @@ class ModuleLayers:
         if module not in self._ran:
             self._ran.append(module)
 
-    def found(self) -> dict[str, str]:
+    def finish(self) -> dict[str, str]:
         """The name of the layer of each parameter, by the parameter's name; ends the watch.
 
         A layer has the name of its first module to run; the model itself has that of its class.
@@ -290,7 +290,6 @@ class ProbedStep(NamedTuple):
     flops: tuple[int, ...]
     """Operations of the backward pass until each of them was ready."""
     layers: dict[str, str]
-    """The layer of each parameter."""
     cost: StepCost
     sparse: frozenset[str] = frozenset()
     """Parameters whose gradients are rows of a table."""
@@ -314,7 +313,7 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     layers, forward, backward = ModuleLayers(model), KernelCounter(), KernelCounter()
 
     def ready(name: str, parameter: nn.Parameter) -> None:
-        stages.append(Stage(name, backward.taken()))
+        stages.append(Stage(name, backward.take()))
         flops.append(backward.total)
         if parameter.grad is not None:
             gradients[name] = _is_rows(parameter.grad), _stored_bytes(parameter.grad)
@@ -343,18 +342,19 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(size for _, size in gradients.values())
+    last = backward.take()  # what follows the last gradient
     cost = StepCost(
         forward.total,
         backward.total,
         moved_bytes,
         moved_bytes + gradient_bytes,
-        forward.taken(),
-        (*stages, *_rest(backward.taken())),
+        forward.take(),
+        (*stages, *((Stage("", last),) if last else ())),
         _SGD_FLOATS * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
     )
     sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
     order = tuple(stage.tensor for stage in stages)
-    return ProbedStep(order, tuple(flops), layers.found(), cost, sparse)
+    return ProbedStep(order, tuple(flops), layers.finish(), cost, sparse)
 
 
 def _insert_unused(stages: list[Stage], flops: list[int], trained: list[str]) -> None:
@@ -377,11 +377,6 @@ def _stored_bytes(gradient: Tensor) -> int:
     """Bytes of its values: of a sparse gradient those of its rows, else of the whole table."""
     values = gradient._values() if gradient.is_sparse else gradient
     return values.numel() * values.element_size()
-
-
-def _rest(kernels: tuple[KernelCost, ...]) -> tuple[Stage, ...]:
-    # What follows the last gradient.
-    return (Stage("", kernels),) if kernels else ()
 
 
 def _same(tensor: Tensor) -> Tensor:

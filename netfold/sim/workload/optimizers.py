@@ -190,9 +190,6 @@ class Adam(Optimizer):
         )
 
 
-# AdamW: Adam with decoupled weight decay, as in `torch.optim.AdamW`.
-
-
 @register
 @dataclass(frozen=True)
 class AdamW(Adam):

@@ -104,7 +104,7 @@ class Recipe(Option):
 
 
 @family("scores")
-class Metric(NamedTuple):
+class ScoreMetric(NamedTuple):
     """What a score is a value of."""
 
     name: str
@@ -117,19 +117,19 @@ class Metric(NamedTuple):
         return value >= target if self.more_is_better else value <= target
 
 
-ACCURACY = Metric("accuracy", is_share=True)
-HIT_RATE = Metric("HR@10", is_share=True)
-EXACT_MATCH = Metric("exact match", is_share=True)
-PERPLEXITY = Metric("perplexity", more_is_better=False, least=1)
-LOSS = Metric("loss", more_is_better=False)
+ACCURACY = ScoreMetric("accuracy", is_share=True)
+HIT_RATE = ScoreMetric("HR@10", is_share=True)
+EXACT_MATCH = ScoreMetric("exact match", is_share=True)
+PERPLEXITY = ScoreMetric("perplexity", more_is_better=False, least=1)
+LOSS = ScoreMetric("loss", more_is_better=False)
 
 for _metric in (ACCURACY, HIT_RATE, EXACT_MATCH, PERPLEXITY, LOSS):
     register(_metric)
 
 
-def metric_named(name: str) -> Metric:
+def metric_named(name: str) -> ScoreMetric:
     # Of a metric that is not known, more is better.
-    metric: Metric = registered(Metric).get(name, Metric(name))
+    metric: ScoreMetric = registered(ScoreMetric).get(name, ScoreMetric(name))
     return metric
 
 

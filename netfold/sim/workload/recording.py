@@ -15,7 +15,7 @@ from netfold.sim.capture.recording_files import RankStep, TraceFile, read_trace,
 from netfold.sim.workload.fusion import AnyFusion, Fusion, Partition
 from netfold.sim.workload.gradient_files import FileSpec, first_not_finite
 from netfold.sim.workload.hardware import Passes
-from netfold.sim.workload.layers import Layer, layers_of, placed, tensor_of
+from netfold.sim.workload.layers import Layer, layers_of, place_tensors, tensor_of
 from netfold.sim.workload.workload import Untrained, WorkloadOption
 
 # What a recording says beside its gradients: its buckets, and the times of its passes.
@@ -46,7 +46,6 @@ class RecordedTimes:
     """The times of all passes of a recording; its steps repeat, and so do its ranks."""
 
     names: tuple[str, ...]
-    """Names of the tensors."""
     steps: tuple[tuple[PassTimes, ...], ...]
     """Times by step and rank."""
 
@@ -120,14 +119,14 @@ def _spec_of(
         order = [tensor_index for bucket in trace.buckets for tensor_index in bucket]
         if order != list(range(len(rows))):  # the tensors of a bucket are neighbours in the gradient
             rows = [rows[tensor_index] for tensor_index in order]
-        tensors = placed(Tensor(row.name, tuple(row.shape), row.name) for row in rows)
+        tensors = place_tensors(Tensor(row.name, tuple(row.shape), row.name) for row in rows)
         sizes = [len(bucket) for bucket in trace.buckets]
         stops = [sum(sizes[: index + 1]) for index in range(len(sizes))]
         buckets = tuple(tuple(range(stop - size, stop)) for stop, size in zip(stops, sizes, strict=True))
         fusion = AsRecorded(buckets)
     else:
         order = list(range(len(rows)))
-        tensors = placed(tensor_of(row.name, tuple(row.shape)) for row in rows)
+        tensors = place_tensors(tensor_of(row.name, tuple(row.shape)) for row in rows)
     steps = tuple(tuple(_times(rank, order) for rank in step.ranks) for step in trace.steps)
     times = RecordedTimes(tuple(tensor.name for tensor in tensors), steps)
     return TraceSpec(
@@ -143,13 +142,15 @@ def _spec_of(
     )
 
 
-def _times(one: RankStep, order: list[int]) -> PassTimes:
+def _times(rank_step: RankStep, order: list[int]) -> PassTimes:
     """The times of a rank; a step begins where the one before ended, so the optimizer counts to forward."""
-    start_ns = one.backward_start_ns
-    ready = [start_ns if time_ns is None else time_ns for time_ns in (one.ready_ns[index] for index in order)]
+    start_ns = rank_step.backward_start_ns
+    ready = [
+        start_ns if time_ns is None else time_ns for time_ns in (rank_step.ready_ns[index] for index in order)
+    ]
     return PassTimes(
-        (one.before_ns + start_ns) * _PS_PER_NS,
-        (one.backward_end_ns - start_ns) * _PS_PER_NS,
+        (rank_step.before_ns + start_ns) * _PS_PER_NS,
+        (rank_step.backward_end_ns - start_ns) * _PS_PER_NS,
         tuple((time_ns - start_ns) * _PS_PER_NS for time_ns in ready),
     )
 
@@ -186,12 +187,12 @@ class TraceWorkload(Untrained):
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The recorded gradients of a step, as `[worker][bucket]`; its steps repeat."""
-        wanted = step % len(self._trace.steps)
-        if self._read != wanted:
+        trace_step = step % len(self._trace.steps)
+        if self._read != trace_step:
             self._read, self._gradients = None, []  # freed before the next ones are read
-            ranks = self._trace.steps[wanted].ranks
-            self._gradients = [self._cutter.cut(self._flat(wanted, rank)) for rank in range(len(ranks))]
-            self._read = wanted
+            ranks = self._trace.steps[trace_step].ranks
+            self._gradients = [self._cutter.cut(self._flat(trace_step, rank)) for rank in range(len(ranks))]
+            self._read = trace_step
         return self._gradients
 
     def _flat(self, step: int, rank: int) -> Gradient:

@@ -97,23 +97,23 @@ def fill_normal(values: NDArray[np.float32], generator: np.random.Generator) -> 
     generator
         One of PCG64; afterwards its state is the one that NumPy would leave.
     """
-    before: Any = generator.bit_generator.state
-    numbers = before["state"]
+    state: Any = generator.bit_generator.state
+    numbers = state["state"]
     stream = np.array(
         [
             numbers["state"] >> 64,
             numbers["state"] & _LOW_HALF,
             numbers["inc"] >> 64,
             numbers["inc"] & _LOW_HALF,
-            before["has_uint32"],
-            before["uinteger"],
+            state["has_uint32"],
+            state["uinteger"],
         ],
         np.uint64,
     )
     for begin in range(0, values.size, _DRAWN_AT_ONCE):
         _fill(values[begin : begin + _DRAWN_AT_ONCE], stream, *_ZIGGURAT)
     high, low, _, _, has_half, half = stream.tolist()
-    generator.bit_generator.state = before | {
+    generator.bit_generator.state = state | {
         "state": numbers | {"state": high << 64 | low},
         "has_uint32": has_half,
         "uinteger": half,
@@ -288,7 +288,6 @@ class SyntheticSpec(RandomValues):
     held_steps: int | None = None
     """Steps that this file holds; None: there is no such number."""
     notes: tuple[str, ...] = ()
-    """Notes on this file."""
 
     @property
     def longest_ps(self) -> int:

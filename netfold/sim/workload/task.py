@@ -21,7 +21,6 @@ class Draw:
 
     def __init__(self, settings: TaskSettings, step: int, worker: int) -> None:
         self.batch = settings.batch
-        """Samples of the batch."""
         self.generator = keyed(settings.seed, "batch", step, worker)
         self._key = step, worker
         self._seed = settings.seed
@@ -31,9 +30,9 @@ class Draw:
         chosen: NDArray[np.int64] = self.generator.choice(shard, self.batch)
         return chosen
 
-    def keyed(self, purpose: str) -> np.random.Generator:
-        """A generator for another purpose, which does not depend on what is drawn from this one."""
-        return keyed(self._seed, purpose, *self._key)
+    def keyed(self, rng_stream: str) -> np.random.Generator:
+        # Independent of what is drawn from this one.
+        return keyed(self._seed, rng_stream, *self._key)
 
 
 class Batches(ABC):
@@ -96,10 +95,10 @@ class ModelTask:
         chosen = draw.samples(shard)
         if isinstance(data, TensorDataset):
             return [tensor[torch.from_numpy(chosen)] for tensor in data.tensors]
-        return self._collated([data[index] for index in chosen.tolist()])
+        return self._collate([data[index] for index in chosen.tolist()])
 
-    def _collated(self, items: list[Any]) -> Any:
-        """Samples put together as PyTorch's loaders do it."""
+    def _collate(self, items: list[Any]) -> Any:
+        # As PyTorch's loaders do it.
         return default_collate(items)
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:

@@ -16,7 +16,7 @@ from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.fusion import Bucket, Fusion, fuse
 from netfold.sim.workload.hardware import Passes as PassTimes
 from netfold.sim.workload.hardware import StepCost
-from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.layers import layers_of, place_tensors
 from netfold.sim.workload.model import Task
 from netfold.sim.workload.model_probe import ProbedStep, probe, timed_passes
 from netfold.sim.workload.optimizers import Sgd
@@ -54,7 +54,7 @@ class Buffers:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.has_any = next(model.buffers(), None) is not None
-        self._start: Copied = self._copied()  # buffers of the model as it was built
+        self._start: Copied = self._copy()  # buffers of the model as it was built
         self._before: Copied = self._start  # buffers at the beginning of the step
         self._after: Copied = {}  # those of worker 0
 
@@ -65,12 +65,12 @@ class Buffers:
             yield
             return
         if worker == 0:
-            self._before = self._copied()
+            self._before = self._copy()
         else:
             self._write(self._before)
         yield
         if worker == 0:
-            self._after = self._copied()
+            self._after = self._copy()
         else:
             self._write(self._after)
 
@@ -80,7 +80,7 @@ class Buffers:
         if not self.has_any:
             yield
             return
-        now = self._copied()
+        now = self._copy()
         self._write(self._before)
         try:
             yield
@@ -91,12 +91,12 @@ class Buffers:
         self._write(self._start)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return {name: buffer.numpy() for name, buffer in self._copied().items()}
+        return {name: buffer.numpy() for name, buffer in self._copy().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._write({name: torch.from_numpy(array) for name, array in state.items()})
 
-    def _copied(self) -> Copied:
+    def _copy(self) -> Copied:
         return {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
 
     def _write(self, values: Copied) -> None:
@@ -139,8 +139,8 @@ class LocalSteps:
         The differences of weights, before less after, go to the sink, by tensor, of those that the worker
         used. With `start` the worker begins with these weights.
         """
-        before = self._weights.flat if start is None else start
-        weights = {name: array.copy() for name, array in before.items()}
+        weights_before = self._weights.flat if start is None else start
+        weights = {name: array.copy() for name, array in weights_before.items()}
         used: set[str] = set()
         with self._weights.replaced_by(weights):
             losses = [
@@ -148,11 +148,13 @@ class LocalSteps:
             ]
         for name, after in weights.items():
             if name in used:
-                np.subtract(before[name], after, out=after)
+                np.subtract(weights_before[name], after, out=after)
                 sink(name, self._weights.tensor_of(name, after))
         return sum(losses) / len(losses)
 
-    def _one(self, step: int, local: int, worker: int, own: Mapping[str, Gradient], used: set[str]) -> float:
+    def _one(
+        self, step: int, local: int, worker: int, start: Mapping[str, Gradient], used: set[str]
+    ) -> float:
         """One optimizer step of a worker on its own weights, of which it tells those used; its loss."""
         recipe = self._recipe
         gradients: dict[str, Gradient] = {}
@@ -166,7 +168,7 @@ class LocalSteps:
         rate = self._learning_rate * recipe.factor(step, local)
         with one_thread():
             for name, gradient in gradients.items():
-                self._memories[worker].step(name, own[name], gradient, rate)
+                self._memories[worker].step(name, start[name], gradient, rate)
         used.update(gradients)
         return loss
 
@@ -227,11 +229,11 @@ class TrainingWorkload:
         self._buffers = Buffers(self._model)
         self._first = task.samples(0, 0)  # what is probed and timed: drawing samples is no part of it
         self._timed: tuple[PassTimes, int] | None = None
-        probed, draws = self._probed()
+        probed, draws = self._probe()
         self._cost = recipe.cost(
             probed.cost, sum(parameter.numel() for parameter in self._model.parameters())
         )
-        tensors = placed(
+        tensors = place_tensors(
             Described(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
             for name in probed.order
         )
@@ -326,13 +328,13 @@ class TrainingWorkload:
         self._weights.keep(worker)
 
     def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
-        kept, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
+        weights, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
         with self._buffers.unchanged():
             # With local steps: the differences that steps from the kept weights come to.
             if self._local is not None:
-                self._run(step, worker, arena, 0, kept)
+                self._run(step, worker, arena, 0, weights)
             else:
-                with self._weights.replaced_by(kept):
+                with self._weights.replaced_by(weights):
                     self._run(step, worker, arena, 0)
         return arena.gradients[0]
 
@@ -405,27 +407,27 @@ class TrainingWorkload:
         return 1.0 if self._recipe.is_local else self._base_rate * self._recipe.factor(step)
 
     def _run(
-        self, step: int, worker: int, arena: Arena, place: int, start: Mapping[str, Gradient] | None = None
+        self, step: int, worker: int, arena: Arena, row: int, start: Mapping[str, Gradient] | None = None
     ) -> tuple[float, frozenset[str]]:
         """A worker's passes of a step, into a place of an arena; its loss, and the parameters it used."""
 
         def put(name: str, gradient: torch.Tensor) -> None:
-            arena.put(place, name, gradient)
+            arena.put(row, name, gradient)
 
-        arena.begin(place)
+        arena.begin(row)
         with self._blaming():
             if self._local is not None:
                 loss = self._local.run(step, worker, put, start)
             else:
                 loss = self._passes.run(step, worker, put)
-        return loss, arena.end(place)
+        return loss, arena.end(row)
 
-    def _probed(self) -> tuple[ProbedStep, bool]:
+    def _probe(self) -> tuple[ProbedStep, bool]:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""
         with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged(), self._blaming():
-            before = torch.get_rng_state()
+            rng_state = torch.get_rng_state()
             probed = probe(self._model, lambda: self._first_loss(self._model))
-            return probed, not torch.equal(before, torch.get_rng_state())
+            return probed, not torch.equal(rng_state, torch.get_rng_state())
 
     def _first_loss(self, model: nn.Module) -> torch.Tensor:
         inputs, targets = self._first

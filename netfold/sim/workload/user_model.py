@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from netfold.errors import DataError, OptionError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
-from netfold.sim.workload.model import Facts, Model, TaskSettings
+from netfold.sim.workload.model import Model, ModelFacts, TaskSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # The files that a user's file imports from beside it: a model is made of all of them.
 
 
-def imported(path: Path, folder: Path | None = None) -> set[Path]:
+def imported_files(path: Path, folder: Path | None = None) -> set[Path]:
     # The modules and packages beside the file that its import statements name, and what these import. What a
     # program imports by name at run time, and what it reads, is not found. netfold and installed packages do
     # not count. Modules are looked for in `folder`: for a module in a package, where the package lies.
@@ -41,7 +41,7 @@ def imported(path: Path, folder: Path | None = None) -> set[Path]:
     files: set[Path] = set()
     queue = [path]
     while queue:
-        for file in _named(queue.pop(), folder):
+        for file in _imported_by(queue.pop(), folder):
             if file != path and file not in files and not _is_installed(file, path, folder):
                 files.add(file)
                 queue.append(file)
@@ -58,7 +58,7 @@ def _is_installed(file: Path, path: Path, folder: Path) -> bool:
     )
 
 
-def _named(file: Path, folder: Path) -> Iterator[Path]:
+def _imported_by(file: Path, folder: Path) -> Iterator[Path]:
     """The files of the modules that a file's import statements name; it is run from `folder`."""
     try:
         tree = ast.parse(file.read_bytes())
@@ -120,7 +120,7 @@ class UserModel(Model):
     def files(self, folder: Path) -> set[str]:
         """The file, and those that it imports from beside it."""
         path = Path(os.path.normpath(folder / self.file))
-        relative = (os.path.relpath(file, path.parent) for file in imported(path))
+        relative = (os.path.relpath(file, path.parent) for file in imported_files(path))
         return {self.file, *(str(Path(self.file).parent / relative_path) for relative_path in relative)}
 
     @property
@@ -128,9 +128,9 @@ class UserModel(Model):
         return self.make.rpartition(":")[2]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         # Its tensors are known when the file has been read.
-        return Facts(title="your own model", meaning="", source="the user's file", metric="score")
+        return ModelFacts(title="your own model", meaning="", source="the user's file", metric="score")
 
     def module(self) -> nn.Module:
         raise TypeError(f"{self.make} has not been read")
@@ -138,7 +138,7 @@ class UserModel(Model):
     def task(self, settings: TaskSettings) -> Task:
         raise TypeError(f"{self.make} has not been read")
 
-    def located(self, folder: Path, settings: TaskSettings) -> Model:
+    def locate(self, folder: Path, settings: TaskSettings) -> Model:
         # Calls the function, and passes a batch through the module both ways.
         from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
 
@@ -156,7 +156,7 @@ class LocatedModel(UserModel):
     found: tuple[Tensor, ...]
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         # Tensors are in gradient-ready order, as a backward pass has shown it.
         return super().facts.model_copy(update={"tensors": self.found})
 

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from netfold.errors import DataError, NetfoldError, names_hint
 from netfold.homomorphic.message import Tensor as Described
-from netfold.sim.workload.layers import placed
+from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Parts, TaskSettings
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import Batches, Draw, ModelTask
@@ -34,21 +34,21 @@ from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed
 
 
-def told(error: BaseException, path: str, given: str, doing: str) -> DataError:
+def user_error(error: BaseException, path: str, given: str, doing: str) -> DataError:
     # `given` is the file as the user calls it; `doing` says what was being done, such as "step 3, worker 0".
     linecache.checkcache(path)  # the file may have been edited since this process read it
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     what = " ".join(what.split())
-    before = f"{doing}: " if doing else ""
+    prefix = f"{doing}: " if doing else ""
     if isinstance(error, SyntaxError) and error.filename == path:
         line = (error.text or "").strip()
-        return DataError(f"{before}{given}, line {error.lineno}: {what}", _line(line))
+        return DataError(f"{prefix}{given}, line {error.lineno}: {what}", _line(line))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, path)]
     if not frames:
-        return DataError(f"{before}{given}: {what}")
+        return DataError(f"{prefix}{given}: {what}")
     last = frames[-1]
     text = last.line or linecache.getline(path, last.lineno or 0).strip()
-    return DataError(f"{before}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
+    return DataError(f"{prefix}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
 
 
 def _line(text: str) -> str:
@@ -193,15 +193,15 @@ def require_same(first: Parts, second: Parts, batches: Sequence[Any], make: str)
         raise DataError(f"{make} is not deterministic: two calls have different samples", hint)
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(first: Any, other: Any) -> bool:
     """Whether two batches hold the same tensors."""
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
-    if isinstance(one, Mapping):
-        return all(_is_equal(value, other[key]) for key, value in one.items())
-    if isinstance(one, tuple | list):
-        return all(_is_equal(*pair) for pair in zip(one, other, strict=True))
-    return bool(one == other)
+    if isinstance(first, Tensor):
+        return isinstance(other, Tensor) and torch.equal(torch.nan_to_num(first), torch.nan_to_num(other))
+    if isinstance(first, Mapping):
+        return all(_is_equal(value, other[key]) for key, value in first.items())
+    if isinstance(first, tuple | list):
+        return all(_is_equal(*pair) for pair in zip(first, other, strict=True))
+    return bool(first == other)
 
 
 def kind_of(value: Any) -> str:
@@ -278,20 +278,20 @@ def call(model: UserFile, function: Callable[[], Any], seed: int) -> Any:
         try:
             return function()
         except (Exception, SystemExit) as error:  # whatever the user's code does
-            raise told(error, model.path, model.file, "") from error
+            raise user_error(error, model.path, model.file, "") from error
 
 
 @contextmanager
-def seeded(seed: int, purpose: str, *key: int) -> Iterator[None]:
+def seeded(seed: int, rng_stream: str, *key: int) -> Iterator[None]:
     """Seed the global generators of PyTorch, NumPy and Python by a key, and restore them afterwards.
 
     What the user's code prints meanwhile goes to the error stream: the output may be one JSON object.
     """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the user's code may use them
-    drawn = keyed(seed, purpose, *key).integers(2**32, size=2).tolist()
-    with drawing(seed, purpose, *key), redirect_stdout(sys.stderr):
-        random.seed(drawn[0])
-        np.random.seed(drawn[1])  # noqa: NPY002
+    seeds = keyed(seed, rng_stream, *key).integers(2**32, size=2).tolist()
+    with drawing(seed, rng_stream, *key), redirect_stdout(sys.stderr):
+        random.seed(seeds[0])
+        np.random.seed(seeds[1])  # noqa: NPY002
         try:
             yield
         finally:
@@ -325,7 +325,7 @@ def _run(model: UserFile) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the user's code does
         del sys.modules[name]
-        raise told(error, model.path, model.file, "") from error
+        raise user_error(error, model.path, model.file, "") from error
     return module
 
 
@@ -369,8 +369,8 @@ class Watch:
                 return original.forward(self, *inputs)
 
         self._shapes = _shapes(module)
-        named = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
-        module.__class__ = type(original.__name__, (original,), named)
+        attributes = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
+        module.__class__ = type(original.__name__, (original,), attributes)
 
     def _attend(self, module: nn.Module) -> None:
         """Look at each gradient of a module when it is ready: who runs the pass may take it away then."""
@@ -399,7 +399,7 @@ class Watch:
         except NetfoldError:
             raise
         except (Exception, SystemExit) as error:  # whatever the user's code does
-            raise told(error, self._path, self._given, self.where) from error
+            raise user_error(error, self._path, self._given, self.where) from error
 
     def loss(self, value: Any) -> Tensor:
         """A loss that can be followed backward, whose gradients are looked at when the pass ends.
@@ -439,16 +439,16 @@ class Watch:
         if module is None:
             raise self._error("the loss was computed without the module", "call the loss on its outputs")
         if (shapes := _shapes(module)) != self._shapes:
-            raise self._changed(shapes)
+            raise self._change_error(shapes)
         for name in self._shapes:
             if (error := self._ready.get(name)) is not None:
                 raise error
 
-    def _changed(self, found: dict[str, tuple[int, ...]]) -> DataError:
-        for name in {**self._shapes, **found}:
+    def _change_error(self, changed_shapes: dict[str, tuple[int, ...]]) -> DataError:
+        for name in {**self._shapes, **changed_shapes}:
             before, now = (
                 " x ".join(map(str, shapes[name])) or "a scalar" if name in shapes else "missing"
-                for shapes in (self._shapes, found)
+                for shapes in (self._shapes, changed_shapes)
             )
             if before != now:
                 break
@@ -468,8 +468,8 @@ class Watch:
         )
 
     def _error(self, message: str, hint: str) -> DataError:
-        before = f"{self.where}: " if self.where else ""
-        return DataError(f"{before}{self._given}: {message}", hint)
+        prefix = f"{self.where}: " if self.where else ""
+        return DataError(f"{prefix}{self._given}: {message}", hint)
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -497,7 +497,7 @@ class UserTask(ModelTask):
     def __init__(self, model: UserFile, settings: TaskSettings) -> None:
         self._model, self._function = model, function_of(model)
         self._watch = Watch(model.path, model.file, settings.seed)
-        super().__init__(self._made(settings), "score", self._another, settings)
+        super().__init__(self._make(settings), "score", self._another, settings)
         if settings.holds_out and self._parts.score is None:
             raise DataError(
                 f"{model.make} returned no score, which evaluate needs",
@@ -506,11 +506,11 @@ class UserTask(ModelTask):
             )
         self._has_names = isinstance(self._first(self._parts), Mapping)
 
-    def _made(self, settings: TaskSettings) -> Parts:
+    def _make(self, settings: TaskSettings) -> Parts:
         return read_parts(call(self._model, self._function, settings.seed), self._model.make)
 
     def _another(self) -> nn.Module:
-        self._parts = self._made(self._settings)
+        self._parts = self._make(self._settings)
         return self._parts.module
 
     def build(self) -> nn.Module:
@@ -548,8 +548,8 @@ class UserTask(ModelTask):
         with self._watch.blaming(), beside(self._model):
             return super()._batch(data, shard, draw)
 
-    def _collated(self, items: list[Any]) -> Any:
-        return _collated(items, self._model.make, self._watch.where)
+    def _collate(self, items: list[Any]) -> Any:
+        return _collate(items, self._model.make, self._watch.where)
 
     def tensors(self) -> tuple[Described, ...]:
         """The parameters in gradient-ready order, from a pass of worker 0's first batch.
@@ -559,7 +559,7 @@ class UserTask(ModelTask):
         DataError
             The module cannot be trained on it, or another call of the function returns something else.
         """
-        other = self._made(self._settings)
+        other = self._make(self._settings)
         batches = self._first(self._parts), self._first(other)
         require_same(self._parts, other, batches, self._model.make)
         del other
@@ -567,7 +567,7 @@ class UserTask(ModelTask):
         with one_thread(), self.blaming():
             probed = probe(module, lambda: self._first_loss(module))
         shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-        return placed(Described(name, shapes[name], probed.layers[name]) for name in probed.order)
+        return place_tensors(Described(name, shapes[name], probed.layers[name]) for name in probed.order)
 
     def _first(self, parts: Parts) -> Any:
         """The first sample of worker 0's shard, as a batch."""
@@ -595,7 +595,7 @@ _known: dict[tuple[UserFile, TaskSettings], tuple[Described, ...]] = {}
 _KNOWN_MAX = 32
 
 
-def _collated(items: list[Any], make: str, where: str) -> Any:
+def _collate(items: list[Any], make: str, where: str) -> Any:
     """Samples put together as PyTorch's loaders do it."""
     first = items[0]
     if not isinstance(first, Mapping):
@@ -603,10 +603,10 @@ def _collated(items: list[Any], make: str, where: str) -> Any:
     try:
         return default_collate(items)
     except (RuntimeError, TypeError, KeyError) as error:
-        before = f"{where}: " if where else ""
+        prefix = f"{where}: " if where else ""
         why = " ".join(str(error).split())
         raise DataError(
-            f"{before}{make}: the samples of a batch do not fit together: {why}",
+            f"{prefix}{make}: the samples of a batch do not fit together: {why}",
             "give all samples the same shapes, as tensors, arrays or numbers",
         ) from error
 

@@ -149,10 +149,10 @@ def _as_rows(tables: Sequence[nn.Embedding]) -> Iterator[None]:
 
 
 @contextmanager
-def drawing(seed: int, purpose: str, *key: int) -> Iterator[None]:
+def drawing(seed: int, rng_stream: str, *key: int) -> Iterator[None]:
     """PyTorch's global CPU generator with a keyed seed; afterwards it is as before."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(keyed(seed, purpose, *key).integers(2**63)))
+        torch.default_generator.manual_seed(int(keyed(seed, rng_stream, *key).integers(2**63)))
         yield
 
 
@@ -244,10 +244,10 @@ class Weights:
                 total = move.total[start : start + weights.size]
                 start += weights.size
                 if name not in unused:
-                    squares += self._moved(name, total, move)
+                    squares += self._move(name, total, move)
         self.update_norm = math.sqrt(math.fsum(squares))  # exact, whatever the order of parameters
 
-    def _moved(self, name: str, total: Gradient, move: Move) -> list[float]:
+    def _move(self, name: str, total: Gradient, move: Move) -> list[float]:
         """Move a parameter; returns sums of squares of what was subtracted.
 
         In slices, so that temporaries stay in the cache, unless the optimizer remembers something.
@@ -258,10 +258,10 @@ class Weights:
             part = slice(first, first + size)
             step = total[part]
             if move.mean_of:
-                before = weights[part].copy()
+                old_weights = weights[part].copy()
                 with one_thread():
                     self._memory.step(name, weights[part], step / np.float32(move.mean_of), move.rate)
-                step = np.subtract(before, weights[part], dtype=np.float64)
+                step = np.subtract(old_weights, weights[part], dtype=np.float64)
             else:
                 weights[part] -= step
             squares.append(float(np.square(step, dtype=np.float64).sum()))
@@ -284,9 +284,8 @@ class Weights:
         return torch.from_numpy(weights).view(self.shapes[name])
 
     def keep(self, worker: int) -> None:
-        """Keep the weights as they are now for a worker."""
         if self._now is None:
-            self._now = self._copied()
+            self._now = self._copy()
         self._kept[worker] = self._now
 
     def kept(self, worker: int) -> Copy:
@@ -295,13 +294,7 @@ class Weights:
         return self._kept[worker]
 
     def require_start(self, fresh: nn.Module) -> None:
-        """Require that a model that is built again has the weights that this one had before its first update.
-
-        Raises
-        ------
-        DataError
-            It has others.
-        """
+        """Require of a model that is built again the weights that this one had before its first update."""
         built = {name: fresh.get_parameter(name).detach().numpy().reshape(-1) for name in self.shapes}
         if not all(same_bits(weights, built[name]) for name, weights in (self._start or self.flat).items()):
             raise DataError(
@@ -325,7 +318,7 @@ class Weights:
     def state(self) -> dict[str, Any]:
         """A copy of the weights, those that workers keep, the update's norm, and the optimizer's state."""
         return {
-            "weights": self._copied(),
+            "weights": self._copy(),
             "kept": dict(self._kept),
             "update_norm": self.update_norm,
             "optimizer": self._memory.state(),
@@ -340,10 +333,10 @@ class Weights:
 
     def _remember_start(self) -> None:
         if self._start is None:
-            self._start = self._copied()
+            self._start = self._copy()
         self.has_moved = True
 
-    def _copied(self) -> Copy:
+    def _copy(self) -> Copy:
         return {name: weights.copy() for name, weights in self.flat.items()}
 
 
@@ -518,13 +511,13 @@ class Arena:
         if dense is not None:
             return dense
         bucket = self._buckets[index]
-        made = mapped(bucket.elements)
+        bucket_array = mapped(bucket.elements)
         for tensor in bucket.tensors:
             if tensor.name in self._sparse:
-                self._rows[worker][tensor.name].write(made[tensor.place])
+                self._rows[worker][tensor.name].write(bucket_array[tensor.place])
             else:
-                made[tensor.place] = self._values[worker][tensor.name]
-        return made
+                bucket_array[tensor.place] = self._values[worker][tensor.name]
+        return bucket_array
 
 
 class _Buckets(Sequence[Gradient]):
@@ -547,8 +540,8 @@ class _Buckets(Sequence[Gradient]):
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
         bucket_index = range(len(self))[index]
-        known = self._made.get(bucket_index)
-        bucket = known() if known is not None else None
+        reference = self._made.get(bucket_index)
+        bucket = reference() if reference is not None else None
         if bucket is None:
             bucket = self._arena.bucket(self._worker, bucket_index)
             self._made[bucket_index] = weakref.ref(bucket)

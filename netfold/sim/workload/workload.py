@@ -24,7 +24,7 @@ from netfold.sim.workload.fusion import (
     Cutter,
     Fusion,
     ShortFusion,
-    fused,
+    fuse_tensors,
     pieces_of,
 )
 from netfold.sim.workload.hardware import StepCost
@@ -207,7 +207,7 @@ class Untrained:
         self, tensors: tuple[Tensor, ...], fusion: Fusion, workers: int, ready_shares: Sequence[float] = ()
     ) -> None:
         self._workers = workers
-        self._buckets, members = fused(tensors, fusion, ready_shares)
+        self._buckets, members = fuse_tensors(tensors, fusion, ready_shares)
         self._cutter = Cutter(pieces_of(tensors, fusion), members)
         self._next_step = 0
 
@@ -289,12 +289,12 @@ def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Op
     )
 
 
-# Random numbers keyed by their purpose, so that they do not depend on earlier draws.
+# Random numbers in keyed streams, so that they do not depend on earlier draws.
 
 
-def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    # For one purpose and key (such as step and worker), each ≥ 0, independent of all others.
-    return np.random.Generator(np.random.PCG64([seed, zlib.crc32(purpose.encode()), *key]))
+def keyed(seed: int, rng_stream: str, *key: int) -> np.random.Generator:
+    # `key`, such as step and worker, has numbers ≥ 0. Generators of other streams and keys are independent.
+    return np.random.Generator(np.random.PCG64([seed, zlib.crc32(rng_stream.encode()), *key]))
 
 
 def shards(samples: int, workers: int, seed: int) -> list[NDArray[np.int64]]:

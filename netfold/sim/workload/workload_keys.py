@@ -158,7 +158,7 @@ class Training(Recipe, WorkloadOption):
     def resolved(self, folder: Path, workers: int, seed: int) -> Training:
         """The same with its whole model; a user's own is read and tried."""
         settings = TaskSettings(self.data or "", self.batch, workers, seed, self.evaluate is not None)
-        return replace(self, model=self.whole_model().located(folder, settings), expand=(1, 1))
+        return replace(self, model=self.whole_model().locate(folder, settings), expand=(1, 1))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -46,7 +46,7 @@ from netfold.switch.program import (
     Timeouts,
     bitmap_words,
     contributors,
-    folded,
+    fold_rows,
     pairs_of_values,
 )
 from netfold.switch.registers import ANSWER, CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
@@ -100,7 +100,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
 
     256 words are folded over the four pipelines of the chip, other payloads take one pass.
     """
-    per_pass, pipes = folded(demand)
+    per_pass, pipes = fold_rows(demand)
     rows = spec.versions * demand.slots
     members, wide = contributors(demand, rows, after="bitmap"), bitmap_words(demand)
     registers = (

@@ -1,16 +1,16 @@
 """Slots with a deadline: they answer with a partial sum if they wait too long for stragglers.
 
 After Trio-ML (Yang et al., SIGCOMM 2022: timer threads emit partial results of aged blocks) and Canary (De
-Sensi et al., FGCS 2024: best-effort timeouts). A packet carries the *turn* of its slot, the number of
-units completed there before; a slot has a row for even turns and one for odd ones.
+Sensi et al., FGCS 2024: best-effort timeouts). A packet carries the *generation* of its slot, the
+number of units completed there before; a slot has a row for even generations and one for odd ones.
 
-    turn of the packet  row emitted  this worker  values     verdict
-    newer               –            –            overwrite  COMPLETE if n = 1, else CONSUMED; a timer starts
-    same                no           new          merge      COMPLETE if all n, else CONSUMED
-    same                no           seen         read       DROPPED
-    same                yes          in it        read       ANSWER: it has lost the result
-    same                yes          not in it    read       LATE: too late to be added; it gets the result
-    older               –            –            read       EXPIRED: the row has a newer turn; no result
+    its generation  row emitted  this worker  values     verdict
+    newer           –            –            overwrite  COMPLETE if n = 1, else CONSUMED; a timer starts
+    same            no           new          merge      COMPLETE if all n, else CONSUMED
+    same            no           seen         read       DROPPED
+    same            yes          in it        read       ANSWER: it has lost the result
+    same            yes          not in it    read       LATE: too late to be added; it gets the result
+    older           –            –            read       EXPIRED: the row has a newer generation; no result
 
 The timer of a row that is not emitted emits it.
 
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kernels.compiled import inlined
 from netfold.kinds import register
 from netfold.switch.program import (
@@ -39,7 +39,7 @@ from netfold.switch.program import (
     Register,
     Timeouts,
     contributors,
-    folded,
+    fold_rows,
     pairs_of_values,
 )
 from netfold.switch.registers import (
@@ -56,13 +56,15 @@ from netfold.switch.registers import (
 
 
 @inlined
-def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, turn: int) -> tuple[int, int]:
+def process_packet(
+    slots: NDArray[Any], row: int, worker: int, workers: int, generation: int
+) -> tuple[int, int]:
     """Take one packet through the switch; returns its verdict and the action of its words."""
     slot = slots[row]
     bit = np.uint64(1) << np.uint64(worker)
-    if turn < slot.turn:
+    if generation < slot.generation:
         return EXPIRED, READ
-    if turn == slot.turn:
+    if generation == slot.generation:
         is_seen = slot.bitmap & bit != 0
         if slot.is_emitted:
             return (ANSWER if is_seen else LATE), READ
@@ -71,7 +73,7 @@ def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, tur
         slot.bitmap |= bit
         action = MERGE
     else:
-        slot.turn = turn
+        slot.generation = generation
         slot.bitmap = bit
         slot.is_emitted = 0
         action = OVERWRITE
@@ -83,13 +85,13 @@ def process_packet(slots: NDArray[Any], row: int, worker: int, workers: int, tur
 
 
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
-    per_pass, pipes = folded(demand)
+    per_pass, pipes = fold_rows(demand)
     rows = spec.versions * demand.slots
     members = contributors(demand, rows, after="emitted")
     registers = (
-        Register("turn", rows, 32),
-        Register("bitmap", rows, 32, after=("turn",)),
-        Register("deadline", rows, 64, lanes=2, after=("turn",)),
+        Register("generation", rows, 32),
+        Register("bitmap", rows, 32, after=("generation",)),
+        Register("deadline", rows, 64, lanes=2, after=("generation",)),
         Register("emitted", rows, 8, after=("bitmap",)),
         *members,
         pairs_of_values(demand, per_pass, rows, after=("emitted", *(member.name for member in members))),
@@ -98,7 +100,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
 
 
 def _is_waiting(slots: Any) -> Any:
-    return (slots.turn >= 0) & (slots.is_emitted == 0)
+    return (slots.generation >= 0) & (slots.is_emitted == 0)
 
 
 TIMED = register(

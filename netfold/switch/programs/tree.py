@@ -29,7 +29,7 @@ from netfold.switch.program import (
     Register,
     bitmap_words,
     contributors,
-    folded,
+    fold_rows,
     pairs_of_values,
 )
 from netfold.switch.registers import CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
@@ -57,7 +57,7 @@ def process_packet(
 
 def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     """A slot is released when its aggregation completes; for lossless networks (SHARP, COM-HPC 2016)."""
-    per_pass, pipes = folded(demand)
+    per_pass, pipes = fold_rows(demand)
     members = contributors(demand, demand.slots, after="bitmap")
     registers = (
         Register("bitmap", demand.slots, 32, count=bitmap_words(demand)),

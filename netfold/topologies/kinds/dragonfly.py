@@ -90,8 +90,8 @@ class Dragonfly(Generated):
     def _bisection_bps(self) -> int | None:
         """The rate between halves of the groups, if that is known to be the least."""
         routers, groups, hosts = self.routers_per_group, self.groups, self.counts().hosts
-        links, left = divmod(self._ports(), groups - 1)  # between two groups
-        if groups % 2 or left:
+        links, ports_left = divmod(self._ports(), groups - 1)  # between two groups
+        if groups % 2 or ports_left:
             return None
         # Both sides are multiplied by `links` and by both rates.
         on_global = routers**2 * self.local_rate_bps
@@ -129,9 +129,9 @@ class Dragonfly(Generated):
 
     def _offsets(self) -> list[int]:
         """How many groups further each port in use leads."""
-        rounds, left = divmod(self._ports(), self.groups - 1)
-        half = [self.groups // 2] if left % 2 else []
-        near = range(1, left // 2 + 1)
+        rounds, ports_left = divmod(self._ports(), self.groups - 1)
+        half = [self.groups // 2] if ports_left % 2 else []
+        near = range(1, ports_left // 2 + 1)
         last = sorted([*half, *near, *(self.groups - distance for distance in near)])
         return [*(offset for _ in range(rounds) for offset in range(1, self.groups)), *last]
 

@@ -79,11 +79,11 @@ class Jellyfish(Direct):
             A thousand draws were not connected, as may happen with many switches of degree 2.
         """
         # Of two graphs that complete each other, the sparse one is faster to draw.
-        drawn = min(self.degree, self.switches - 1 - self.degree)
+        degree = min(self.degree, self.switches - 1 - self.degree)
         source = random.Random(self.seed)
         for _ in range(_TRIES):
-            fabric = nx.random_regular_graph(drawn, self.switches, source)
-            fabric = fabric if drawn == self.degree else nx.complement(fabric)
+            fabric = nx.random_regular_graph(degree, self.switches, source)
+            fabric = fabric if degree == self.degree else nx.complement(fabric)
             if nx.is_connected(fabric):
                 edges = sorted((min(edge), max(edge)) for edge in fabric.edges)
                 names = [f"s{index}" for index in range(self.switches)]

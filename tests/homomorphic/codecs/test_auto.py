@@ -13,7 +13,8 @@ from netfold.homomorphic.codecs.auto import Auto, Choice, Experience, RoundCost,
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.formats import Values, number_format
-from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
 from netfold.homomorphic.sketch import History
 from netfold.testing import support
 

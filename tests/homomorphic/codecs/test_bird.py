@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, LockStepError, Request, advance
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, LockStepError, Request
 from netfold.homomorphic.codecs import bird_shared as shared
 from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.bird_plus import BirdPlus
@@ -21,7 +21,7 @@ from netfold.homomorphic.codecs.bird_rows import (
     RowGroup,
     RowsEncoder,
     RowsServer,
-    corrected,
+    correct,
     gamma_for,
     groups_of,
     norms_of,
@@ -30,8 +30,10 @@ from netfold.homomorphic.codecs.bird_rows import (
     workers_max,
 )
 from netfold.homomorphic.codecs.bird_shared import BirdShared
+from netfold.homomorphic.drive import advance
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Tensor
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Gradient, Round, Tensor
 from netfold.testing import check_round
 from tests.examples import examples
 from tests.reference.systems import bird as twin
@@ -445,7 +447,7 @@ def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     ratios = relative(norms)
     wanted = ratio * 200
 
-    expected = corrected(ratios, gamma_for(ratios, wanted)).sum()
+    expected = correct(ratios, gamma_for(ratios, wanted)).sum()
 
     assert abs(expected - min(max(wanted, 1), np.count_nonzero(norms))) < 0.01
     assert sum(chances_of(gradient, BirdPlus(ratio=ratio))) == pytest.approx(expected, rel=1e-6)
@@ -585,14 +587,14 @@ def test_sums_that_no_workers_have() -> None:
 
 
 def test_workers_that_chose_other_rows_are_not_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = shared.sampled
+    real = shared.sample_rows
     calls = []
 
     def sampled(chances: np.ndarray, key: int) -> np.ndarray:
         calls.append(key)
         return real(chances, key)[len(calls) - 1 :]
 
-    monkeypatch.setattr(shared, "sampled", sampled)
+    monkeypatch.setattr(shared, "sample_rows", sampled)
     with pytest.raises(LockStepError, match="digest"):
         folded(BirdShared(1.0), [np.ones(40, np.float32)] * 2, round_of([(10, 4, 0)], 2))
 

@@ -15,8 +15,9 @@ from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.count_sketch import CountSketch, MomentumEncoder, SketchLayout
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
-from netfold.homomorphic.message import Merge, Merged, Note, NoteKind, Round
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Note, NoteKind, Round
+from netfold.kernels import rng_streams
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, encoders_of, labels
 from tests.reference.systems.count_sketch import Hashes, Workers, mixed
@@ -60,7 +61,7 @@ def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> 
     """Integers, a momentum of 1/2 and four workers: no sum, product or quantum is rounded."""
     random = np.random.default_rng(seed)
     layout = codec.layout(elements)
-    lanes, key = 32 if layout.columns >= 32 else 1, mixed(SEED, purposes.COUNT_SKETCH, BUCKET)
+    lanes, key = 32 if layout.columns >= 32 else 1, mixed(SEED, rng_streams.COUNT_SKETCH, BUCKET)
     expected = Workers(
         4,
         elements,

@@ -18,7 +18,8 @@ from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Round, Work
+from netfold.homomorphic.merge import WORD_MAX, Merge, Work
+from netfold.homomorphic.message import Gradient, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 

@@ -17,7 +17,8 @@ from netfold.homomorphic.codecs.marsit import Marsit, MarsitEncoder, step_of
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merge, Round, Step
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Gradient, Round, Step
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
 

@@ -17,7 +17,8 @@ from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, 
 from netfold.homomorphic.codecs.sasg import Sasg, SasgEncoder, SparseEntries, StepGrid, count_of
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Round, Step, Tensor, Words
+from netfold.homomorphic.merge import WORD_MAX, Merge, Merged, Words
+from netfold.homomorphic.message import Gradient, Message, Round, Step, Tensor
 from netfold.testing import check_codec
 from tests.reference.systems.sasg import Array, Settings, Tensors, train
 

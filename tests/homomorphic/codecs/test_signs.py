@@ -18,8 +18,16 @@ from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.codecs.cascaded_sign import CascadedSign
 from netfold.homomorphic.codecs.majority import Majority, MajorityEncoder
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words
-from netfold.homomorphic.message import Gradient, Merge, Merged, Round
+from netfold.homomorphic.merge import (
+    Merge,
+    Merged,
+    combine,
+    keep_threshold,
+    merge_all,
+    random_lanes,
+    sign_words,
+)
+from netfold.homomorphic.message import Gradient, Round
 from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_round
 from tests.examples import examples

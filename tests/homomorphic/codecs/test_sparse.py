@@ -17,8 +17,9 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Tensor, Work
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Tensor
+from netfold.kernels import rng_streams
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import encoders_of, folded, play, rows_of
 from tests.reference.engine import lookahead as plain
@@ -113,7 +114,7 @@ def once(codec: Codec, gradients: list[Gradient], step: int = 0, seed: int = 1) 
 
 def chosen_plain(elements: int, count: int, seed: int, step: int, bucket: int) -> list[int]:
     """The elements with the smallest hashes; splitmix64 in plain Python."""
-    key = mixed(seed, purposes.RANDOM_K, step, bucket)
+    key = mixed(seed, rng_streams.RANDOM_K, step, bucket)
     return sorted(sorted(range(elements), key=lambda i: splitmix((key + i) & MASK))[:count])
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Message
 from tests.reference.codecs.codecs import wrap
 from tests.reference.switch.merging import lanes_of, packed
 

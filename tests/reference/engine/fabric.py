@@ -80,9 +80,9 @@ class Fabric:
         self._next_order = 0
         self._silent = -(2**62)  # order of what comes before all others of its time
 
-    def key(self, purpose: int, *identity: int, copy: int = 0) -> int:
+    def key(self, rng_stream: int, *identity: int, copy: int = 0) -> int:
         """Key of a packet, independent of time; packets that follow from a copy have another key."""
-        key = mix_plain(self.seed, purpose, *identity)
+        key = mix_plain(self.seed, rng_stream, *identity)
         return mix_plain(key, copy) if copy else key
 
     def forward(self, packet: Packet, node: int, came_from: int = -1) -> None:

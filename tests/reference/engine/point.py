@@ -70,41 +70,45 @@ class Egress:
         self.site = site
         self.next_psn: Counter[Connection] = Counter()  # of results
 
-    def pass_again(self, chunk: Chunk, then: Callable[[Chunk], None], purpose: int = KEY_LOOPBACK) -> None:
+    def pass_again(self, chunk: Chunk, then: Callable[[Chunk], None], rng_stream: int = KEY_LOOPBACK) -> None:
         """Go on with a chunk after the loopback link, at once where there is none."""
         if self.site.loopback_link < 0:
             then(chunk)
             return
         worker = chunk.cause.worker
-        way = Way(self.site.switch, 0, purpose, 65536 * self.site.number + worker, worker, then)
+        way = Way(self.site.switch, 0, rng_stream, 65536 * self.site.number + worker, worker, then)
         self.fabric.put(packet_of(self.fabric, self.job, chunk, way), self.site.loopback_link)
 
     def replicate(
-        self, receivers: Sequence[Receiver], result: Chunk, purpose: int = KEY_RESULT, node: int | None = None
+        self,
+        receivers: Sequence[Receiver],
+        result: Chunk,
+        rng_stream: int = KEY_RESULT,
+        node: int | None = None,
     ) -> None:
         """Send one copy of a result to each receiver, in order, from a node or from the point's switch."""
         for receiver in receivers:
             if isinstance(receiver, Worker):
-                self.to_worker(receiver, result, purpose, node)
+                self.to_worker(receiver, result, rng_stream, node)
                 continue
             is_split = isinstance(receiver, Splitter)
             number = receiver.number if is_split else receiver.site.number
             way = Way(
                 target=receiver.split.switch if is_split else receiver.switch,
                 route=receiver.split.route if is_split else receiver.site.route,
-                purpose=KEY_DOWN,
+                rng_stream=KEY_DOWN,
                 party=65536 * number + result.cause.worker,
                 owner=result.cause.worker,
-                deliver=partial(self._split, receiver, purpose) if is_split else receiver.receive_result,
+                deliver=partial(self._split, receiver, rng_stream) if is_split else receiver.receive_result,
             )
             self.send(way, result, node)
 
-    def _split(self, splitter: Splitter, purpose: int, result: Chunk) -> None:
+    def _split(self, splitter: Splitter, rng_stream: int, result: Chunk) -> None:
         splitter.packets += 1
-        self.replicate(splitter.receivers, result, purpose, splitter.split.switch)
+        self.replicate(splitter.receivers, result, rng_stream, splitter.split.switch)
 
     def to_worker(
-        self, worker: Worker, result: Chunk, purpose: int = KEY_RESULT, node: int | None = None
+        self, worker: Worker, result: Chunk, rng_stream: int = KEY_RESULT, node: int | None = None
     ) -> None:
         """Put a copy of a result on the way to a worker."""
         connection = worker.rank, result.window_slot
@@ -113,7 +117,7 @@ class Egress:
         way = Way(
             target=self.job.job.hosts[worker.rank],
             route=self.job.job.routes[worker.rank],
-            purpose=purpose,
+            rng_stream=rng_stream,
             party=65536 * worker.rank + result.cause.worker,
             owner=worker.rank,
             deliver=worker.receive,
@@ -242,7 +246,7 @@ class Point:
         way = Way(
             target=parent.switch,
             route=self.site.route,
-            purpose=KEY_PARTIAL,
+            rng_stream=KEY_PARTIAL,
             party=65536 * self.site.number + chunk.cause.worker,
             owner=chunk.cause.worker,
             deliver=partial(parent.receive, parent.children.index(self)),

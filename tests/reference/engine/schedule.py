@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import NONE, Flow, Operation, Overflow
 from tests.reference.engine.fabric import MERGE_END, Fabric, Timer

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.interface import MEMBERS_MAX, Job, Scaled, Segment
 from netfold.switch.programs.tree import TREE
 from tests.reference.codecs.codecs import quantise
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 
     cause: Cause
     window_slot: int
-    turn: int  # units completed in this window slot before
+    generation: int  # units completed in this window slot before
     merge: Merge
     words: Sequence[int]  # int32 values
     exponent: int = NO_EXPONENT
@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
     @property
     def version(self) -> int:
         """Which of the two versions of its slot it is for."""
-        return self.turn % 2
+        return self.generation % 2
 
     def lifted(self) -> Chunk:
         if self.table is None:
@@ -102,7 +102,7 @@ class Way(NamedTuple):
 
     target: int  # node
     route: int
-    purpose: int  # of its key
+    rng_stream: int  # of its key
     party: int  # in its key
     owner: int  # worker that the log calls its owner
     deliver: Callable[[Chunk], None]
@@ -116,7 +116,7 @@ def packet_of(fabric: Fabric, job: JobNumber, chunk: Chunk, way: Way) -> Packet:
         route=way.route,
         size_bytes=job.size_bytes(chunk),
         key=fabric.key(
-            way.purpose,
+            way.rng_stream,
             job.number,
             way.party,
             cause.stream,
@@ -285,7 +285,7 @@ class Worker:
         self.stream: Stream | None = None
         self.stream_number = -1
         self.outstanding: list[Outstanding | None] = [None] * job.window
-        self.turns = [0] * job.window  # units completed, by window slot
+        self.generations = [0] * job.window  # units completed, by window slot
         self.next_psn = [0] * job.window
         self.timeout_ps = 0
         self.threshold = 100
@@ -326,7 +326,7 @@ class Worker:
         if outstanding.parts < self.job.unit_packets:
             return
         self.outstanding[slot] = None
-        self.turns[slot] += 1
+        self.generations[slot] += 1
         stream.completed += 1
         if stream.completed == stream.units:
             self._end()
@@ -354,7 +354,7 @@ class Worker:
             chunk = Chunk(
                 cause=cause,
                 window_slot=slot,
-                turn=self.turns[slot],
+                generation=self.generations[slot],
                 merge=stream.merge(unit),
                 words=stream.words(unit, part),
                 exponent=stream.exponent(unit, part),
@@ -370,7 +370,7 @@ class Worker:
             way = Way(
                 target=self.home.point.switch,
                 route=self.job.routes[self.rank],
-                purpose=KEY_WORKER,
+                rng_stream=KEY_WORKER,
                 party=self.rank,
                 owner=self.rank,
                 deliver=partial(self.home.point.receive, self.home.child),

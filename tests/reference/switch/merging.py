@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import splitmix64_plain
 from netfold.sim.engine.interface import Overflow
 

@@ -3,15 +3,15 @@
 The rules are the section "Slots with timers (TIMED)" of sim/engine/README.md. A slot that waited too long
 answers with what it has, as in Trio-ML (Yang et al., SIGCOMM 2022) and Canary (De Sensi et al., FGCS 2024).
 
-What one packet of worker w does to its row (bm: bitmap, n: workers; a row is slot and turn mod 2):
+What one packet of worker w does to its row (bm: bitmap, n: workers; a row is slot and generation mod 2):
 
-    its turn   row      bm      row after                                     verdict
-    newer      any      any     its turn, {w}, overwritten, timer armed anew  CONSUMED, or COMPLETE if n = 1
-    the row's  waiting  with w  as it was                                     DROPPED
-    the row's  waiting  not w   with w, merged                                CONSUMED, or COMPLETE if last
-    the row's  emitted  with w  as it was                                     ANSWER
-    the row's  emitted  not w   as it was                                     LATE
-    older      any      any     as it was                                     EXPIRED
+    its generation  row      bm      row after                               verdict
+    newer           any      any     that one, {w}, overwritten, timer anew  CONSUMED, or COMPLETE if n = 1
+    the row's       waiting  with w  as it was                               DROPPED
+    the row's       waiting  not w   with w, merged                          CONSUMED, or COMPLETE if last
+    the row's       emitted  with w  as it was                               ANSWER
+    the row's       emitted  not w   as it was                               LATE
+    older           any      any     as it was                               EXPIRED
 
 A packet without words counts as any: its worker is in bm, and not among those whose words the row holds.
 
@@ -56,9 +56,9 @@ COUNTER = {
 
 @dataclass
 class Row:
-    """Registers of one slot, for even turns or for odd ones."""
+    """Registers of one slot, for even generations or for odd ones."""
 
-    turn: int = -1
+    generation: int = -1
     bitmap: int = 0
     register: Register = field(default_factory=Register)
     is_emitted: bool = False
@@ -73,17 +73,17 @@ class TimedReference:
         self.rows = [[Row(), Row()] for _ in range(slots)]
         self.overflowed_words = 0
 
-    def row(self, slot: int, turn: int) -> Row:
-        return self.rows[slot][turn % 2]
+    def row(self, slot: int, generation: int) -> Row:
+        return self.rows[slot][generation % 2]
 
-    def packet(self, worker: int, slot: int, turn: int, operand: Operand) -> Verdict:
+    def packet(self, worker: int, slot: int, generation: int, operand: Operand) -> Verdict:
         """Process one packet; its words belong to position 0 of the register and on."""
-        row = self.row(slot, turn)
+        row = self.row(slot, generation)
         is_seen = row.bitmap >> worker & 1 == 1
-        if turn < row.turn:
+        if generation < row.generation:
             return Verdict.EXPIRED
-        if turn > row.turn:
-            row.turn, row.bitmap = turn, 0
+        if generation > row.generation:
+            row.generation, row.bitmap = generation, 0
             row.register.overwrite(operand)
         elif row.is_emitted:
             return Verdict.ANSWER if is_seen else Verdict.LATE
@@ -95,11 +95,11 @@ class TimedReference:
         row.is_emitted = row.bitmap == (1 << self.workers) - 1
         return Verdict.COMPLETE if row.is_emitted else Verdict.CONSUMED
 
-    def register(self, slot: int, turn: int) -> Register:
-        return self.row(slot, turn).register
+    def register(self, slot: int, generation: int) -> Register:
+        return self.row(slot, generation).register
 
-    def time_out(self, slot: int, turn: int) -> None:
-        self.row(slot, turn).is_emitted = True
+    def time_out(self, slot: int, generation: int) -> None:
+        self.row(slot, generation).is_emitted = True
 
     def clear(self) -> None:
         self.rows = [[Row(), Row()] for _ in self.rows]
@@ -117,22 +117,22 @@ class TimedSwitch:
         self.splitters: list[Splitter] = []
         self.egress = Egress(fabric, job, Site(0, job.job.switch, job.job.loopback_link))
         self.state = TimedReference(len(job.job.hosts), job.job.slots_count, job.job.overflow)
-        self.timers: dict[tuple[int, int], Timer] = {}  # by slot and turn mod 2
+        self.timers: dict[tuple[int, int], Timer] = {}  # by slot and generation mod 2
         self.counters: Counter[str] = Counter()
 
     def receive(self, child: int, chunk: Chunk) -> None:
         self.counters["packets"] += 1
         chunk = chunk.lifted()
         slot = self.job.slot(chunk)
-        is_new = chunk.turn > self.state.row(slot, chunk.turn).turn
+        is_new = chunk.generation > self.state.row(slot, chunk.generation).generation
         operand = operand_of(self.fabric, self.job, child, chunk)
-        verdict = self.state.packet(child, slot, chunk.turn, operand)
+        verdict = self.state.packet(child, slot, chunk.generation, operand)
         if verdict in COUNTER:
             self.counters[COUNTER[verdict]] += 1
         if is_new:
             self._start_timer(slot, chunk)
         if verdict is Verdict.COMPLETE:
-            self.fabric.disarm(self.timers[slot, chunk.turn % 2])
+            self.fabric.disarm(self.timers[slot, chunk.generation % 2])
             self.egress.pass_again(self._outgoing(slot, chunk), partial(self._replicate, KEY_RESULT))
         elif verdict is Verdict.EXPIRED:
             self._answer(child, chunk._replace(words=[0] * chunk.length, workers=0, members=0))
@@ -146,18 +146,18 @@ class TimedSwitch:
         self.state.clear()
 
     def _start_timer(self, slot: int, chunk: Chunk) -> None:
-        """A row was restarted, whether or not its last turn was complete."""
+        """A row was restarted, whether or not its last generation was complete."""
         cause = chunk.cause
         label = Label(self.job.owner(cause.worker), cause.unit, cause.part, cause.attempt)
         timer = Timer(SLOT_TIMER, label, partial(self._time_out, slot, chunk), host=None)
-        if former := self.timers.get((slot, chunk.turn % 2)):
+        if former := self.timers.get((slot, chunk.generation % 2)):
             self.fabric.disarm(former)
-        self.timers[slot, chunk.turn % 2] = timer
+        self.timers[slot, chunk.generation % 2] = timer
         self.fabric.arm(timer, self.fabric.now_ps + self.job.job.slot_timer_ps)
 
     def _outgoing(self, slot: int, chunk: Chunk) -> Chunk:
         """A result with the words there are, caused by a packet."""
-        return held_by(self.state.row(slot, chunk.turn).register, chunk)
+        return held_by(self.state.row(slot, chunk.generation).register, chunk)
 
     def _answer(self, child: int, result: Chunk) -> None:
         self.egress.pass_again(result, partial(self.egress.to_worker, self.workers[child]))
@@ -165,15 +165,15 @@ class TimedSwitch:
     def _time_out(self, slot: int, chunk: Chunk) -> None:
         """A row waited too long since this packet: all workers get what it has."""
         self.counters["timed_out"] += 1
-        self.state.time_out(slot, chunk.turn)
+        self.state.time_out(slot, chunk.generation)
         replicate = partial(self._replicate, KEY_TIMED_RESULT)
         cause = chunk._replace(cause=chunk.cause._replace(copy=0))  # a row has one timer
         self.egress.pass_again(self._outgoing(slot, cause), replicate, KEY_TIMED_LOOPBACK)
 
-    def _replicate(self, purpose: int, result: Chunk) -> None:
+    def _replicate(self, rng_stream: int, result: Chunk) -> None:
         if not self.receivers:  # all workers are known by now
             self.receivers, self.splitters = split_receivers(0, 1, self.workers, self.job.job.splits)
-        self.egress.replicate(self.receivers, result, purpose)
+        self.egress.replicate(self.receivers, result, rng_stream)
 
 
 class TimedWorker(Worker):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.reference.systems.count_sketch import MASK, mixed, splitmix
 
-FIRST, SECOND, SHARED = 29, 30, 31  # purposes of draws
+FIRST, SECOND, SHARED = 29, 30, 31  # streams of draws
 
 
 def uniform(key: int, index: int) -> float:

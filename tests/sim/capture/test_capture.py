@@ -23,8 +23,8 @@ from netfold.commands.main import app
 from netfold.errors import DataError, RunError
 from netfold.sim.capture import recording_files as capture_parts
 from netfold.sim.capture import recording_files as layout
-from netfold.sim.capture.capture import CaptureSettings, checked
-from netfold.sim.capture.recording_files import RecordingParts, joined, read_trace, require_space
+from netfold.sim.capture.capture import CaptureSettings, check_settings
+from netfold.sim.capture.recording_files import RecordingParts, join_parts, read_trace, require_space
 from netfold.sim.studies.codec_study_gradients import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
@@ -525,7 +525,7 @@ def test_ranks_that_do_not_fit_are_refused(begun: RecordingParts, change: dict[s
     parts = [part_of(begun.path, rank, (1,)) for rank in range(2)]
 
     with pytest.raises(RunError, match=told):
-        joined([parts[0], {**parts[1], **change}])
+        join_parts([parts[0], {**parts[1], **change}])
     begun.finish(0, parts[0])
     with pytest.raises(RunError, match=told):
         begun.finish(1, {**parts[1], **change})
@@ -572,12 +572,12 @@ def test_space_on_the_disk_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_settings_have_limits(tmp_path: Path) -> None:
-    assert checked(tmp_path / "new", 100_000, 1) == CaptureSettings(str(tmp_path / "new"), 100_000, 1)
+    assert check_settings(tmp_path / "new", 100_000, 1) == CaptureSettings(str(tmp_path / "new"), 100_000, 1)
     for steps, skip in ((0, 1), (100_001, 1), (1, 0), (True, 1), (1.0, 1)):
         with pytest.raises(DataError, match="must be a whole number from 1"):
-            checked(tmp_path / "new", steps, skip)  # type: ignore[arg-type]
+            check_settings(tmp_path / "new", steps, skip)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="is there already"):
-        checked(tmp_path, 1, 1)
+        check_settings(tmp_path, 1, 1)
     other, made = pytest.raises(DataError, match="Path cannot be recorded"), tmp_path / "made"
     with other as caught, netfold.capture(tmp_path, made):
         pass

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simpy
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.checks.bottleneck import BottleneckCause, NetworkTime, Piece, critical_path, network_time
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Segment, Sender, losses

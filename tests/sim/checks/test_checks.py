@@ -26,11 +26,12 @@ from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
-from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.merge import Merged
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks.error_metrics import ErrorMetrics
 from netfold.sim.checks.finding import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded
-from netfold.sim.collectives.collective import OperationPlace, Wait
+from netfold.sim.collectives.collective import OperationId, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import summary_of_scenario
@@ -67,17 +68,19 @@ def failures(folder: Path, *sets: str) -> dict[str, str]:
     return {name: detail for name, (verdict, detail) in findings(folder, *sets).items() if verdict != "pass"}
 
 
-Damage = Callable[[int, OperationPlace, str, Any], None]  # by worker, place and label: changes its words
+Damage = Callable[[int, OperationId, str, Any], None]  # by worker, place and label: changes its words
 
 
 def damage_words(monkeypatch: pytest.MonkeyPatch, damage: Damage) -> None:
     """Change the words that workers receive of the first message of an operation."""
     original = InNetwork.exchange
 
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
-        merged: tuple[Merged, ...] = yield from original(self, worker, messages, place)
+    def exchange(
+        self: InNetwork, worker: int, messages: tuple[Message, ...], operation_id: OperationId
+    ) -> Wait:
+        merged: tuple[Merged, ...] = yield from original(self, worker, messages, operation_id)
         words = merged[0].words.copy()
-        damage(worker, place, messages[0].label, words)
+        damage(worker, operation_id, messages[0].label, words)
         return (replace(merged[0], words=words), *merged[1:])
 
     monkeypatch.setattr(InNetwork, "exchange", exchange)
@@ -94,8 +97,8 @@ def test_all_is_well(tmp_path: Path) -> None:
 
 
 def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def add(worker: int, place: OperationPlace, label: str, words: Any) -> None:
-        words[5] += 2**20 if (worker, place.step, place.bucket) == (1, 1, 1) else 0
+    def add(worker: int, operation_id: OperationId, label: str, words: Any) -> None:
+        words[5] += 2**20 if (worker, operation_id.step, operation_id.bucket) == (1, 1, 1) else 0
 
     damage_words(monkeypatch, add)
 
@@ -114,7 +117,7 @@ def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One unit of 2**31 is within the bound: only the integer check can see it."""
 
-    def add(worker: int, place: OperationPlace, label: str, words: Any) -> None:
+    def add(worker: int, operation_id: OperationId, label: str, words: Any) -> None:
         words[5] += 1
 
     damage_words(monkeypatch, add)
@@ -131,7 +134,7 @@ def test_workers_that_read_different_words_send_different_messages(
 ) -> None:
     """A bit more in one worker's copy of the index: it sends one value more than the others."""
 
-    def add_a_bit(worker: int, place: OperationPlace, label: str, words: Any) -> None:
+    def add_a_bit(worker: int, operation_id: OperationId, label: str, words: Any) -> None:
         if worker == 1 and label == "index":
             words[3] |= words[3] + np.uint32(1)  # the lowest bit that is not set
 

@@ -15,7 +15,8 @@ from netfold.homomorphic.codec import Codec, Decoded
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.message import Merge, Merged, Message, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Message
 from netfold.sim.checks.checks import (
     Journal,
     RoundLog,
@@ -432,7 +433,7 @@ def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             point = world.points[points_of(world, number)][0]
             slot = world.registers.slots[2 * (int(point.register_base) + int(world.jobs[number].slot_base))]
-            slot.bitmap, slot.counter, slot.turn, slot.is_emitted = 1, 2, 0, 0
+            slot.bitmap, slot.counter, slot.generation, slot.is_emitted = 1, 2, 0, 0
         return original(self)
 
     monkeypatch.setattr(InNetwork, "leaks", leaks)

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import HostHop, merge_all, replay
-from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
+from netfold.homomorphic.merge import Hop, HostHop, HostMerge, Merge, Merged, Words, merge_all, replay
+from netfold.homomorphic.message import Message
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import RecordedOperation
-from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
+from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tally
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.collectives import host_messages
 from netfold.sim.collectives.gathering import Gathering
-from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledRun
+from netfold.sim.collectives.host_messages import Chunk, Connections, MessageExchange, ScheduledRun
 from netfold.sim.collectives.parameter_server import ServerHost
 from tests.examples import examples
 from tests.registry import known
@@ -137,17 +137,17 @@ def damage_once(monkeypatch: pytest.MonkeyPatch, source: int, target: int) -> li
 
     Faults of scenarios cannot: packets between hosts with a flipped bit are always discarded.
     """
-    deliver, struck = Channels._deliver, list[int]()
+    deliver, struck = Connections._deliver, list[int]()
 
     def damaged(
-        self: Channels, pair: tuple[int, int], packets: int, parcel: Parcel, inbox: Any, event: Any
+        self: Connections, pair: tuple[int, int], packets: int, chunk: Chunk, inbox: Any, event: Any
     ) -> None:
-        if pair == (source, target) and parcel.words.size and not struck:
-            struck.append(parcel.words.size)
-            parcel.words[-1] ^= np.uint32(1)  # the last value of a list
-        deliver(self, pair, packets, parcel, inbox, event)
+        if pair == (source, target) and chunk.words.size and not struck:
+            struck.append(chunk.words.size)
+            chunk.words[-1] ^= np.uint32(1)  # the last value of a list
+        deliver(self, pair, packets, chunk, inbox, event)
 
-    monkeypatch.setattr(Channels, "_deliver", damaged)
+    monkeypatch.setattr(Connections, "_deliver", damaged)
     return struck
 
 
@@ -260,11 +260,11 @@ def test_a_hop_that_merges_the_wrong_way_fails(
 def dropping(without: Callable[[Any], Any]) -> Callable[..., Any]:
     """What arrives at a server, but nothing that worker 1 has sent."""
 
-    def next_parcel(self: ServerHost, operation: MessageExchange) -> Generator[simpy.Event, Any, Any]:
-        parcel: Parcel = yield self._job.inbox(self._job.workers + self.index, operation).get()
-        return parcel._replace(words=without(parcel.words)) if parcel.owner == 1 else parcel
+    def next_chunk(self: ServerHost, operation: MessageExchange) -> Generator[simpy.Event, Any, Any]:
+        chunk: Chunk = yield self._job.inbox(self._job.workers + self.index, operation).get()
+        return chunk._replace(words=without(chunk.words)) if chunk.owner == 1 else chunk
 
-    return next_parcel
+    return next_chunk
 
 
 @pytest.mark.parametrize(("how", "collective"), [("union", "one"), ("memory", "beside")])
@@ -414,7 +414,7 @@ def test_sums_of_stretches_by_hand(workers: int, size: int, agreement: float, se
     merged[::7] ^= True
     edges = np.array([0, size // 3, size // 3, size])
 
-    wrong, sums = _tallied(list(words_of(bits)), words_of(merged), edges)
+    wrong, sums = _tally(list(words_of(bits)), words_of(merged), edges)
 
     for stretch in range(3):
         deviations, variance = [Fraction(0)] * (workers + 1), Fraction(0)

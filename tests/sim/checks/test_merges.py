@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic.merge import merged_message
-from netfold.homomorphic.message import EXPONENT_MIN, Holders, Merge, Merged, Message, Scaling
+from netfold.homomorphic.merge import Holders, Merge, Merged
+from netfold.homomorphic.message import EXPONENT_MIN, Message, Scaling, merged_message
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import MessagePlace, Tallies
 from netfold.sim.checks.merged_signs import SignCheck as Signs

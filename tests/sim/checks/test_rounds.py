@@ -22,7 +22,8 @@ from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling
+from netfold.homomorphic.merge import Holders, Merge, Merged
+from netfold.homomorphic.message import Gradient, Message, Scaling
 from netfold.sim.checks.finding import Exempt, Findings, RecordedOperation
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.engine.interface import Overflow

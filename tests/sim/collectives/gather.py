@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from netfold import kinds
-from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import HostCollective
+from netfold.homomorphic.merge import Merge
+from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import Schedule

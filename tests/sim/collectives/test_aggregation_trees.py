@@ -18,9 +18,9 @@ from netfold.sim.collectives.in_network import aggregation_tree as candidates
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,
     build_tree,
-    numbered,
+    number_points,
     one_switch,
-    relieved,
+    relieve,
 )
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree
 from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace
@@ -271,7 +271,7 @@ def all_trees(hosts: list[int], able: list[int], points_max: int) -> Iterator[Ag
                     if not leads_to(root, parents):
                         continue
                     for homes in product(points, repeat=len(hosts)):
-                        yield numbered(root, parents, homes)
+                        yield number_points(root, parents, homes)
 
 
 def leads_to(root: int, parents: dict[int, int]) -> bool:
@@ -380,7 +380,7 @@ def test_relief_keeps_a_tree_and_its_limits(graph: nx.Graph, data: st.DataObject
         )
     )
     hops = lambda a, b: len(path(network, a, b, 0))  # noqa: E731
-    found = relieved(tree, tuple(hosts), switches, lambda _: limit, hops)
+    found = relieve(tree, tuple(hosts), switches, lambda _: limit, hops)
 
     # n workers need ceil((n − 1) / (limit − 1)) points of `limit` children each.
     needed = max(1, -(-(len(hosts) - 1) // (limit - 1)))
@@ -402,7 +402,7 @@ def beside(limits: dict[int, int], away: dict[int, int]) -> tuple[list[int], lis
     """
     hosts = tuple(range(100, 106))
     hops = lambda _, target: away[target]  # noqa: E731
-    found = relieved(one_switch(0, 6), hosts, sorted(away)[1:], limits.__getitem__, hops)
+    found = relieve(one_switch(0, 6), hosts, sorted(away)[1:], limits.__getitem__, hops)
     assert found is not None
     return list(found.switches), [found.children_count(point) for point in range(len(found.switches))]
 

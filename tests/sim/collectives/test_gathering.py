@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Message
 from tests.examples import examples
 from tests.reference.collectives import programs
 from tests.sim.collectives.test_schedules import Timed, on, tree_network

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.merge import lift
-from netfold.homomorphic.message import Merge, Merged, Message, Scaling
-from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divided
+from netfold.homomorphic.merge import Merge, Merged, lift
+from netfold.homomorphic.message import Message, Scaling
+from netfold.sim.collectives.collective import OperationId
+from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divide_units
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members
 from netfold.sim.engine.interface import Operation as ScheduledOperation
 from netfold.sim.network.fabric import Fabric as EngineFabric
@@ -143,7 +143,7 @@ class Fabric:
 
 def exchanged(fabric: Fabric, program: ProgramSpec, message: Message) -> Merged:
     collective = InNetwork(fabric, [replace(JOB, program=program)])  # type: ignore[arg-type]
-    exchange = collective.exchange(0, (message,), OperationPlace(0, 0, 0))
+    exchange = collective.exchange(0, (message,), OperationId(0, 0, 0))
     next(exchange)
     with pytest.raises(StopIteration) as stop:  # after one stream
         next(exchange)
@@ -213,7 +213,7 @@ def test_exponents_ride_ahead_on_switchml_alone() -> None:
 
 
 Operation = list[list[int]]  # of each stream, the words of its messages
-FIRST, SECOND = OperationPlace(0, 0, 0), OperationPlace(0, 0, 1)
+FIRST, SECOND = OperationId(0, 0, 0), OperationId(0, 0, 1)
 
 
 def job_of(window: int, unit_packets: int, program: ProgramSpec = SWITCHML) -> Job:
@@ -229,7 +229,7 @@ def segment(size: int) -> Segment:
 
 def expected(
     operations: list[Operation], window: int, unit_packets: int
-) -> dict[tuple[OperationPlace, int, int], str]:
+) -> dict[tuple[OperationId, int, int], str]:
     """Place of every word by operation, part and word: units sent one by one."""
     versions, places, stream = [0] * window, {}, 0
     unit_words = 4 * unit_packets
@@ -243,7 +243,7 @@ def expected(
                     for word in range(begin, min(begin + unit_words, size)):
                         physical = 100 + slot * unit_packets + (word - begin) // 4
                         where = f"slot {physical}, version {versions[slot]}, unit {unit} of stream {stream}"
-                        places[OperationPlace(0, number % 3, number // 3), part, word] = where
+                        places[OperationId(0, number % 3, number // 3), part, word] = where
                     versions[slot] = 1 - versions[slot]
                     unit += 1
                 part += 1
@@ -263,7 +263,7 @@ def test_places_of_plain_streams(operations: list[Operation], window: int, unit_
     places = Places(job_of(window, unit_packets))
     for worker in (1, 0):  # whoever is first
         for number, operation in enumerate(operations):  # of three buckets in turn
-            place, part = OperationPlace(0, number % 3, number // 3), 0
+            place, part = OperationId(0, number % 3, number // 3), 0
             for sizes in operation:
                 parts = range(part, part + len(sizes))
                 places.open(worker, place, parts, [segment(size) for size in sizes])
@@ -313,7 +313,7 @@ def test_a_word_of_a_lifted_message_is_where_its_code_was() -> None:
 def test_operations_of_the_step_before_are_forgotten_and_their_streams_still_count() -> None:
     places = Places(job_of(window=2, unit_packets=1))
     places.open(0, FIRST, [0], [segment(3 * 4)])
-    later = OperationPlace(1, 0, 0)
+    later = OperationId(1, 0, 0)
     places.open(0, later, [0], [segment(4)])
 
     assert places.locate(later, 0, 0) == "slot 100, version 0, unit 0 of stream 1"
@@ -505,7 +505,7 @@ collective: {kind: in_network, frame: udp-256, aggregators: tree}
 
 @given(units=st.integers(0, 200), trees=st.integers(1, 64), number=st.integers(0, 1000))
 def test_shares_are_all_units_once_and_alike(units: int, trees: int, number: int) -> None:
-    runs = divided(units, trees, number)
+    runs = divide_units(units, trees, number)
 
     carried = [unit for run in sorted(runs) for unit in range(run.first, run.first + run.size)]
     assert carried == list(range(units))
@@ -530,7 +530,7 @@ def test_pieces_are_the_memory_of_the_whole(merge: Merge, width: int, size: int)
         own=np.zeros(2 * units, np.uint8),
         members=all_members(2 * units, 4),
     )
-    place = OperationPlace(0, 0, 0)
+    place = OperationId(0, 0, 0)
     runs = shares.of(0, place, 0, segment)
     pieces = [shares.piece(segment, run) for run in runs if run.size]
 
@@ -556,11 +556,11 @@ def test_pieces_are_the_memory_of_the_whole(merge: Merge, width: int, size: int)
 def test_an_absent_worker_has_the_share_of_the_others() -> None:
     shares = Shares(2, 2, 1, 8)
     absent = Segment(np.zeros(0, np.int32), np.zeros(20, np.int32), Merge.ADD, absent_words=20)
-    first, second = (shares.piece(absent, run) for run in shares.of(0, OperationPlace(0, 0, 0), 0, absent))
+    first, second = (shares.piece(absent, run) for run in shares.of(0, OperationId(0, 0, 0), 0, absent))
 
     assert (first.size, second.size) == (16, 4)
     assert first.words.size == second.words.size == 0
-    assert shares.of(1, OperationPlace(0, 0, 0), 0, absent) == (Units(0, 2), Units(2, 1))
+    assert shares.of(1, OperationId(0, 0, 0), 0, absent) == (Units(0, 2), Units(2, 1))
 
 
 def counted(variant: VariantPlan, packets: list[int]) -> Counter[str]:

@@ -16,24 +16,24 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.merge import merge_all, replay
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.merge import Merge, merge_all, replay
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.all_gather import AllGather
-from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.costs import Routed, pace_of
 from netfold.sim.collectives.halving_doubling import HalvingDoubling
 from netfold.sim.collectives.hierarchical_schedule import (
     HierarchicalPlan,
     HierarchicalRun,
-    composed,
+    compose,
     outline_of_hierarchy,
 )
+from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.parameter_server import ParameterServer
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.collectives.torus_2d import Torus2d
-from netfold.sim.collectives.transfers import Cut, Outline, equal_cuts
+from netfold.sim.collectives.transfers import Cut, Outline, ScheduleBuilder, equal_cuts
 from netfold.sim.collectives.tree import Tree, binary_tree
 from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
@@ -125,7 +125,7 @@ def hierarchy(groups: list[list[int]], inner: Kind, outer: Kind, size: int, bloc
     """A hierarchy whose messages are so many blocks."""
     words = max(1, -(-size // blocks))
     blocks = max(1, -(-size // words))
-    cut = composed(groups, lambda members: cut_of(inner, members), cut_of(outer, len(groups)), blocks)
+    cut = compose(groups, lambda members: cut_of(inner, members), cut_of(outer, len(groups)), blocks)
 
     def plan(**options: Any) -> HierarchicalPlan:
         return HierarchicalPlan(
@@ -229,7 +229,7 @@ def test_every_schedule_is_an_all_reduce(workers: int) -> None:
 def test_so_is_every_hierarchy_of_any_groups(
     groups: list[list[int]], inner: object, outer: object, blocks: int
 ) -> None:
-    cut = composed(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks)
+    cut = compose(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks)
 
     check_schedule(cut.schedule)
     assert len(cut.cuts) == cut.schedule.chunks + 1
@@ -280,6 +280,27 @@ def test_every_worker_sends_the_published_words(workers: int) -> None:
         assert sent(whole(halving_schedule(workers))) == expected
 
 
+@examples(50)
+@given(
+    flows=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(2, 4)), min_size=1, max_size=80
+    ),
+    workers=st.sampled_from([4, 4096]),
+)
+def test_what_one_sends_another_on_a_channel_shares_a_lane(
+    flows: list[tuple[int, int, int]], workers: int
+) -> None:
+    """Lanes are numbered by channel, source and target; among many workers most numbers are not there."""
+    ends = [(source * workers // 4, target * workers // 4, channel) for source, target, channel in flows]
+    source, target, channel = np.array(ends, np.int64).T
+    builder = ScheduleBuilder(workers, 1)
+    builder.add((source, target), (0, 1), merges=True, channel=channel)
+
+    order = sorted({(channel, source, target) for source, target, channel in ends})
+    expected = [order.index((channel, source, target)) for source, target, channel in ends]
+    assert builder.schedule(has_lanes=True).lane.tolist() == expected
+
+
 @pytest.mark.parametrize("workers", UP_TO)
 def test_two_trees_share_the_work(workers: int) -> None:
     """Nobody has children in both, so nobody sends more than two messages (Sanders et al., section 3)."""
@@ -325,7 +346,7 @@ def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: 
     size = 1024 // groups
     members = [range(one * size, (one + 1) * size) for one in range(groups)]
     before = process_time()
-    cut = composed(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
+    cut = compose(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
 
     assert cut.schedule.workers == 1024
     assert process_time() - before < 5
@@ -630,8 +651,8 @@ def _added(value: Any, words: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("module", "name", "told"),
     [
-        ("between_hosts", "HostSection", "use HostCollective"),
-        ("between_hosts", "ChunkedSection", "use ChunkedCollective"),
+        ("host_collective", "HostSection", "use HostCollective"),
+        ("host_collective", "ChunkedSection", "use ChunkedCollective"),
         ("host_messages", "ScheduledCollective", "a HostCollective needs no class that runs it"),
     ],
 )

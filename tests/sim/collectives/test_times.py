@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from netfold.errors import NetfoldError, ScenarioError
 from netfold.homomorphic.codec import MessageSize
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.all_gather import AllGather
 from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec, collectives
 from netfold.sim.collectives.costs import Estimate, HostCarrier, Routed, carrier_of, estimate_of, pace_of

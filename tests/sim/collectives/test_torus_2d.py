@@ -13,10 +13,10 @@ import pytest
 
 import netfold
 from netfold.homomorphic.codec import Codec, MessageSize
-from netfold.homomorphic.merge import replay
-from netfold.homomorphic.message import Hop, Merge, Message
-from netfold.sim.collectives.between_hosts import HostPlan
+from netfold.homomorphic.merge import Hop, Merge, replay
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.costs import Routed, carrier_of, pace_of
+from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.torus_2d import Torus2d, TorusGrid, squarest
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Schedule

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.atp_transport import first_entries
 from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
@@ -291,7 +291,7 @@ def test_the_timer_waits_from_the_last_result_on(engine: Make) -> None:
     fired = [row[0] for row in sim.log if row[2] == STREAM_TIMER and row[4] == 0]
     assert fired == [100_000_000, 4 * (X + D) + 300_000_000]
     assert [sim.worker_counters(number, rank)["timeouts"] for rank in range(2)] == [1, 1]
-    jitter_ps = mix_plain(1, purposes.JITTER, number, 0, 0, 1, 1) % 75_000_000  # base 1, one timeout
+    jitter_ps = mix_plain(1, rng_streams.JITTER, number, 0, 0, 1, 1) % 75_000_000  # base 1, one timeout
     sim.run(fired[1] + 375_000_000)
     again = [row[0] for row in sim.log if row[2] == STREAM_TIMER and row[4] == 0][2:]
     assert again == [fired[1] + 300_000_000 + jitter_ps]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numba import config, njit
 from numpy.typing import NDArray
 
-from netfold.kernels import purposes
+from netfold.kernels import rng_streams
 from netfold.kernels.compiled import folder_of
 from netfold.sim.engine import setup as tables
 from netfold.sim.engine import tables as world
@@ -171,7 +171,7 @@ def busy_run(sim: Engine, *, is_ample: bool) -> tuple[list[int], list[int]]:
         sim.world = tables.add_packets(sim.world, 20_000)
         sim.world = tables.add_payloads(sim.world, 20_000)
         sim.world = tables.add_flows(sim.world, 100, 100)
-        heap, log = (tables.enlarged(table, 100_000) for table in (sim.world.heap, sim.world.log))
+        heap, log = (tables.enlarge(table, 100_000) for table in (sim.world.heap, sim.world.log))
         sim.world = sim.world._replace(heap=heap, log=log)
     changes = {"timeout_ps": SHORT_PS, "window": 96, "ack_every": 2}
     flows = [
@@ -491,7 +491,7 @@ def test_every_draw_on_the_page_has_a_purpose_that_exists_and_no_number_in_its_p
     named = {name for draw in DRAWS for name in re.findall(r"\b[A-Z][A-Z_]+\b", draw)}
 
     assert len(DRAWS) > 25
-    assert sorted(name for name in named if not isinstance(getattr(purposes, name, None), int)) == []
+    assert sorted(name for name in named if not isinstance(getattr(rng_streams, name, None), int)) == []
     assert [draw for draw in DRAWS if re.search(r"(^|(seed|key|h), )\d+(,|$| \+)", draw)] == []
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.interface import Branch, Overflow, Scaled, Segment, all_members
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable

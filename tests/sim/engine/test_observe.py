@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Disturbance, Fate, Rule
 from netfold.sim.engine.observe import (

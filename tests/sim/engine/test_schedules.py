@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given as examples_of
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import NONE, Completion, Joint, Operation, Schedule, Sender
 from tests.examples import examples

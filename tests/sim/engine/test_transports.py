@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.homomorphic.merge import Merge
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.collectives.in_network.in_network_run import Results
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
@@ -294,7 +294,7 @@ def test_what_is_marked_goes_by_the_bytes_that_wait_whatever_the_rate() -> None:
 
 # Results that workers share are stored once, and all workers read the same words.
 
-MESSAGE = OperationPlace(0, 0, 0), 0
+MESSAGE = OperationId(0, 0, 0), 0
 SHARERS, PACKETS, UNIT_PACKETS = 3, 40, 2
 SIZE = PACKETS * ELEMENTS - 3  # the last packet is not full
 UNIT_WORDS = UNIT_PACKETS * ELEMENTS

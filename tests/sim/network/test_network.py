@@ -17,7 +17,8 @@ from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.auto import CarriedAuto, Choice
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.collectives.costs import HostCarrier
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.engine.interface import Frame

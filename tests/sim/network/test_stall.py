@@ -15,8 +15,9 @@ import simpy
 from typer.testing import CliRunner
 
 from netfold.commands.main import app
-from netfold.homomorphic.message import Merge, Message
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Message
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.engine.observe import _waiting_for
@@ -184,7 +185,7 @@ class Bench:
 
     def _work(self, worker: int, message: Message, pause_ps: int) -> Generator[simpy.Event, Any, None]:
         yield self.environment.timeout(pause_ps)
-        yield from self.collective.exchange(worker, (message,), OperationPlace(0, 0, 0))
+        yield from self.collective.exchange(worker, (message,), OperationId(0, 0, 0))
 
 
 SWITCH = switch(2, FRAME, slots=4, unit_packets=1)

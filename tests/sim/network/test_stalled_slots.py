@@ -34,8 +34,8 @@ from netfold.sim.network.stall import (
     Snapshot,
     StalledSlot,
     link_outcomes,
-    listed,
-    workers_listed,
+    list_names,
+    list_workers,
 )
 from netfold.sim.network.stalled_slots import diagnose
 from netfold.switch.programs.atp import ATP
@@ -518,9 +518,13 @@ def test_many_rows_are_counted_and_the_first_kept() -> None:
 
 
 def test_lists_in_words() -> None:
-    assert [listed(("a",)), listed(("a", "b")), listed(("a", "b", "c"))] == ["a", "a and b", "a, b and c"]
-    assert listed([str(number) for number in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"
-    assert [workers_listed([3]), workers_listed([2, 0, 2])] == ["worker 3", "workers 0 and 2"]
+    assert [list_names(("a",)), list_names(("a", "b")), list_names(("a", "b", "c"))] == [
+        "a",
+        "a and b",
+        "a, b and c",
+    ]
+    assert list_names([str(number) for number in range(9)]) == "0, 1, 2, 3, 4, 5 and 3 more"
+    assert [list_workers([3]), list_workers([2, 0, 2])] == ["worker 3", "workers 0 and 2"]
 
 
 def test_link_outcomes_are_differences_of_counters() -> None:

@@ -26,9 +26,9 @@ from netfold.sim.plan.plan import Reference
 from netfold.sim.report import figures as timeline
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import results_table
-from netfold.sim.report.figures import TASKS_MAX, Bar, _chosen, _tracks, bytes_sent, learning, time_spent
+from netfold.sim.report.display import Shown
+from netfold.sim.report.figures import TASKS_MAX, Bar, _choose, _tracks, bytes_sent, learning, time_spent
 from netfold.sim.report.html import build_report
-from netfold.sim.report.shown import Shown
 from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.results.folder import RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
@@ -189,9 +189,9 @@ def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> No
 
 
 def test_at_most_eight_workers_are_drawn_and_the_slowest_is_one() -> None:
-    assert _chosen(range(8), 5) == list(range(8))
-    assert _chosen(range(64), 63) == [0, 9, 18, 27, 36, 45, 54, 63]
-    assert _chosen(range(64), 20) == [0, 9, 20, 27, 36, 45, 54, 63]
+    assert _choose(range(8), 5) == list(range(8))
+    assert _choose(range(64), 63) == [0, 9, 18, 27, 36, 45, 54, 63]
+    assert _choose(range(64), 20) == [0, 9, 20, 27, 36, 45, 54, 63]
 
 
 SETUP: dict[str, Any] = {

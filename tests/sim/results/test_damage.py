@@ -25,9 +25,9 @@ from netfold.sim.report.compare import compare, results_table
 from netfold.sim.report.html import render, write_pages
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.format import FORMAT, TABLES
+from netfold.sim.results.job_times import JobTimes
 from netfold.sim.results.metrics import METRICS, VariantFacts
 from netfold.sim.results.records import FaultRecord
-from netfold.sim.results.stays import Stay
 from netfold.sim.results.summary import summarize
 from tests.examples import examples
 from tests.sim.results.builders import LOSSLESS, RING, records, run_data, summary
@@ -458,8 +458,8 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 def test_some_metrics_are_of_some_variants_only() -> None:
     """Two are of runs that spray packets alone, four of those with a score to reach, five of jobs."""
-    stay = Stay(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
-    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, stay=stay)
+    job_times = JobTimes(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
+    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, job_times=job_times)
     sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
     assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)
 

@@ -22,9 +22,9 @@ from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.results import summary as verdicts
 from netfold.sim.results.folder import load, write_run
+from netfold.sim.results.job_times import JobTimes, jain, overlapping, overview, spread
 from netfold.sim.results.metrics import Measured, VariantFacts, breakdown, metrics_of
 from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
-from netfold.sim.results.stays import Stay, jain, overlapping, overview, spread
 from netfold.sim.results.summary import summarize
 from tests.examples import examples
 from tests.sim.results.builders import (
@@ -481,8 +481,10 @@ def test_the_figure_and_the_report_show_it(tmp_path: Path) -> None:
     ) in report
 
 
-def stay(arrival_ps: int, admitted_ps: int | None, end_ps: int | None, alone_ps: int | None = 100) -> Stay:
-    return Stay(arrival_ps, admitted_ps, end_ps, alone_ps, "fifo")
+def job_times(
+    arrival_ps: int, admitted_ps: int | None, end_ps: int | None, alone_ps: int | None = 100
+) -> JobTimes:
+    return JobTimes(arrival_ps, admitted_ps, end_ps, alone_ps, "fifo")
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20), st.integers(1, 1000))
@@ -520,14 +522,14 @@ def test_values_that_are_missing_do_not_count() -> None:
 
 
 def test_jobs_overlap_only_if_they_run_at_the_same_time_for_some_time() -> None:
-    first, second = stay(0, 0, 100), stay(50, 100, 200)  # the second waits until the first ends
+    first, second = job_times(0, 0, 100), job_times(50, 100, 200)  # the second waits until the first ends
 
     assert overlapping([first, second]) == []
-    assert overlapping([first, stay(50, 99, 200)]) == [first, stay(50, 99, 200)]
+    assert overlapping([first, job_times(50, 99, 200)]) == [first, job_times(50, 99, 200)]
 
 
 def test_a_job_that_never_ends_overlaps_with_others_but_has_no_speed() -> None:
-    done, stalled, late = stay(0, 0, 100), stay(0, 50, None), stay(0, None, None)
+    done, stalled, late = job_times(0, 0, 100), job_times(0, 50, None), job_times(0, None, None)
 
     assert overlapping([done, stalled, late]) == [done]
     found = overview("v", [done, stalled, late])
@@ -537,16 +539,16 @@ def test_a_job_that_never_ends_overlaps_with_others_but_has_no_speed() -> None:
 
 
 def test_times_of_a_job_are_from_its_arrival() -> None:
-    one = stay(10_000_000, 15_000_000, 35_000_000, alone_ps=5_000_000)
+    one = job_times(10_000_000, 15_000_000, 35_000_000, alone_ps=5_000_000)
 
-    metrics = metrics_of(Measured(VariantFacts(2, stay=one)))
+    metrics = metrics_of(Measured(VariantFacts(2, job_times=one)))
     names = ("arrival_us", "waiting_us", "completion_time_us", "alone_us", "slowdown")
     assert [metrics[name] for name in names] == [10.0, 5.0, 25.0, 5.0, 5.0]
     assert one.speed == 5 / 20  # while it ran
 
 
 def test_an_overview_has_the_makespan_from_the_first_arrival_to_the_last_end() -> None:
-    found = overview("v", [stay(20, 20, 220), stay(10, 120, 320), stay(400, 400, 500)])
+    found = overview("v", [job_times(20, 20, 220), job_times(10, 120, 320), job_times(400, 400, 500)])
 
     assert found["makespan_us"] == pytest.approx((500 - 10) / 1e6)
     assert found["waited"] == 1

@@ -12,14 +12,15 @@ import simpy
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.checks.checks import Journal
-from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
+from netfold.sim.collectives.collective import MergeOrders, OperationId, Wait
 from netfold.sim.engine.interface import Condition, Overflow
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
-from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import RunningJob
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import STEADY, Device, StepCost, Variation
@@ -149,12 +150,12 @@ class Line:
         self, environment: simpy.Environment, given: Sequence[Given], is_serial: bool = True
     ) -> None:
         self.is_serial = is_serial
-        self.opened: list[list[OperationPlace]] = [[] for _ in given]
+        self.opened: list[list[OperationId]] = [[] for _ in given]
         self.spans: list[list[tuple[int, int]]] = [[] for _ in given]
         self._environment, self._given = environment, given
         self._open = [0] * len(given)
-        self._sent: dict[OperationPlace, list[Message]] = {}
-        self._complete: dict[OperationPlace, simpy.Event] = {}
+        self._sent: dict[OperationId, list[Message]] = {}
+        self._complete: dict[OperationId, simpy.Event] = {}
 
     def pipelines(self, message: Message) -> bool:
         return False
@@ -162,34 +163,38 @@ class Line:
     def merge_orders(self, step: int, bucket: int) -> MergeOrders:
         return {}
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation_id: OperationId) -> Wait:
         start_ps = int(self._environment.now)
         self._open[worker] += 1
-        self.opened[worker].append(place)
+        self.opened[worker].append(operation_id)
         if self.is_serial:
             assert self._open[worker] == 1, f"worker {worker} has two operations in the network"
-            assert self._is_same(place, len(self.opened[worker]) - 1), f"worker {worker} sends {place}"
-        sent = self._sent.setdefault(place, [])
+            assert self._is_same(operation_id, len(self.opened[worker]) - 1), (
+                f"worker {worker} sends {operation_id}"
+            )
+        sent = self._sent.setdefault(operation_id, [])
         sent.append(messages[0])
-        complete = self._complete.setdefault(place, self._environment.event())
+        complete = self._complete.setdefault(operation_id, self._environment.event())
         if len(sent) == len(self._given):
-            self._environment.process(self._finish(place, complete))
+            self._environment.process(self._finish(operation_id, complete))
         yield complete
         self._open[worker] -= 1
         self.spans[worker].append((start_ps, int(self._environment.now)))
         words = np.sum([one.words for one in sent], axis=0, dtype=np.int32)
         return (Merged(words, len(sent)),)
 
-    def _is_same(self, place: OperationPlace, number: int) -> bool:
+    def _is_same(self, operation_id: OperationId, number: int) -> bool:
         """Whether every worker that has sent so many operations sent this one there."""
-        return all(one[number] == place for one in self.opened if len(one) > number)
+        return all(one[number] == operation_id for one in self.opened if len(one) > number)
 
-    def _finish(self, place: OperationPlace, complete: simpy.Event):  # type: ignore[no-untyped-def]
-        yield self._environment.timeout(self._given[0].operations[place.bucket][place.operation].network)
+    def _finish(self, operation_id: OperationId, complete: simpy.Event):  # type: ignore[no-untyped-def]
+        yield self._environment.timeout(
+            self._given[0].operations[operation_id.bucket][operation_id.operation].network
+        )
         complete.succeed()
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
-        return f"{place}"
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
+        return f"{operation_id}"
 
     def share(self) -> float:
         return 0.0

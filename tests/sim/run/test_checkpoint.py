@@ -23,8 +23,7 @@ import pytest
 
 from netfold.errors import DataError, UnwrittenError
 from netfold.sim import files as durable
-from netfold.sim.run.checkpoint import Checkpoints, Keeper, SavedVariant
-from netfold.sim.run.checkpoint_store import UnstorableError, packed, unpacked
+from netfold.sim.run.checkpoint import Checkpoints, Keeper, SavedVariant, UnstorableError, pack, unpack
 from netfold.sim.run.run import run_scenario
 from tests.examples import nightly
 from tests.sim.scenario.files import write
@@ -91,20 +90,20 @@ def require_same(path: Path, folder: Path) -> list[int]:
 @pytest.mark.parametrize("value", [os.getcwd, lambda: 0, iter(()), Path()])
 def test_only_data_is_stored(value: object) -> None:
     with pytest.raises(UnstorableError):
-        packed([value], [])
+        pack([value], [])
 
 
 @pytest.mark.parametrize("value", [os.getcwd, durable.write_file, subprocess.Popen, Keeper])
 def test_a_file_that_names_anything_but_data_is_not_read(value: object) -> None:
     """Nothing in it is called: what it names is refused before."""
     with pytest.raises(pickle.UnpicklingError, match="is no data"):
-        unpacked(pickle.dumps([value]), [])
+        unpack(pickle.dumps([value]), [])
 
 
 def test_what_was_shared_is_shared_and_parts_are_not_copied() -> None:
     part = object()
     shared, first = [Fraction(1, 3)], np.arange(3)
-    numbers, again, found, array = unpacked(packed((shared, shared, part, first), [part]), [part])
+    numbers, again, found, array = unpack(pack((shared, shared, part, first), [part]), [part])
     assert numbers == [Fraction(1, 3)]
     assert numbers is again
     assert found is part
@@ -244,7 +243,7 @@ def test_too_little_space(tmp_path: Path) -> None:
     usage = mock.Mock(free=100)
     path = write(tmp_path, TEXT)
     with (
-        mock.patch("netfold.sim.run.checkpoint_store.shutil.disk_usage", return_value=usage),
+        mock.patch("netfold.sim.run.checkpoint.shutil.disk_usage", return_value=usage),
         pytest.raises(UnwrittenError, match=r"cannot write a checkpoint of .* MB to .*0\.0 MB are free"),
     ):
         run(path, tmp_path / "out", Checkpoints(1))
@@ -262,7 +261,7 @@ def test_a_state_is_whole_or_the_old_one(tmp_path: Path) -> None:
         write_file(target, data)
 
     with (
-        mock.patch("netfold.sim.run.checkpoint_store.files.write_file", full),
+        mock.patch("netfold.sim.run.checkpoint.files.write_file", full),
         pytest.raises(UnwrittenError, match="No space left"),
     ):
         run(path, out, RESUME)

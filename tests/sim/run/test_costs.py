@@ -19,9 +19,9 @@ from netfold.sim.plan.plan import JobPlan
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
 from netfold.sim.run import encoding_costs as measure
-from netfold.sim.run.context import ProgressReporter
-from netfold.sim.run.encoding_costs import WarmUps, fitted, fitted_cost
-from netfold.sim.run.encoding_costs import measured as measured_costs
+from netfold.sim.run.encoding_costs import WarmUps, fit_stages, fitted_cost
+from netfold.sim.run.encoding_costs import measure_costs as measured_costs
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
@@ -140,7 +140,7 @@ def test_of_one_size_the_time_is_in_proportion() -> None:
 
 
 def test_no_time_costs_nothing() -> None:
-    stages = fitted([Sample(size, 10 + size, 0, 3 * size) for size in (1, 5, 9)])
+    stages = fit_stages([Sample(size, 10 + size, 0, 3 * size) for size in (1, 5, 9)])
 
     assert stages.network == Cost(0.0, 0.0)
     assert stages.encode.ps(20) == pytest.approx(30)
@@ -236,8 +236,8 @@ def test_layers_are_paced_by_the_device_and_stay_in_order() -> None:
     layers = [Layer(name, 10, share) for name, share in (("a", 0.1), ("b", 0.2), ("c", 1.0))]
     costs = Costs(1, 2, Stages(), ready=(("a", 0.7), ("b", 0.3)))
 
-    assert [one.ready_share for one in costs.paced(layers)] == list(accumulate((0.7, 0.3, 1.0), max))
-    assert Costs(1, 2, Stages()).paced(layers) == tuple(layers)
+    assert [one.ready_share for one in costs.pace(layers)] == list(accumulate((0.7, 0.3, 1.0), max))
+    assert Costs(1, 2, Stages()).pace(layers) == tuple(layers)
 
 
 US = 10**6
@@ -294,7 +294,7 @@ def test_jobs_that_differ_in_fusion_alone_share_a_warm_up(
     counted = []
     monkeypatch.setattr(
         measure,
-        "measured",
+        "measure_costs",
         lambda plan, variant, *rest: counted.append(variant.name) or measured_costs(plan, variant, *rest),
     )
     file = scenario(tmp_path)

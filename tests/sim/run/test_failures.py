@@ -33,12 +33,13 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder, LockStepError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
-from netfold.kernels.progress import COMPILING
+from netfold.homomorphic.merge import Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Round
+from netfold.kernels.compile_progress import COMPILING
 from netfold.sim.results.folder import load
-from netfold.sim.run import context as module
+from netfold.sim.run import progress as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
-from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly

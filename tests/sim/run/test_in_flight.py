@@ -16,7 +16,7 @@ from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 
 from netfold.sim.checks.checks import RoundLog
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.interface import Condition
 from netfold.sim.network.fabric import EndOfInstant, InstantPhase
 from netfold.sim.plan.plan import Overlap
@@ -24,7 +24,7 @@ from netfold.sim.report.figures import _panel
 from netfold.sim.results.folder import load
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.run import run_variant
-from netfold.sim.run.step import Turns
+from netfold.sim.run.step import Coordinator
 from netfold.sim.run.variant import JobResult
 from netfold.sim.workload.fusion import Bucket
 from tests.examples import examples
@@ -332,7 +332,7 @@ def test_workers_follow_the_first_to_choose() -> None:
     played = opposed()
 
     assert played.is_done
-    order = [OperationPlace(0, 0, 0), OperationPlace(0, 1, 0), OperationPlace(0, 0, 1)]
+    order = [OperationId(0, 0, 0), OperationId(0, 1, 0), OperationId(0, 0, 1)]
     assert played.line.opened == [order, order]
     # Bucket 0 is ready at worker 1 after 50 and encoded after 60, bucket 1 after 100 and 110, though the
     # network is free from 70 on.
@@ -349,14 +349,14 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
             self._units = [simpy.Resource(environment, at_once) for _ in range(workers)]
             self._held: list[list[Any]] = [[] for _ in range(workers)]
 
-        def take(self, worker: int, place: OperationPlace, rank: int) -> simpy.Event:
+        def take(self, worker: int, operation_id: OperationId, rank: int) -> simpy.Event:
             self._held[worker].append(self._units[worker].request())
             return self._held[worker][-1]  # type: ignore[no-any-return]
 
         def release(self, worker: int) -> None:
             self._units[worker].release(self._held[worker].pop(0))
 
-    monkeypatch.setattr("netfold.sim.run.job.Turns", Own)
+    monkeypatch.setattr("netfold.sim.run.job.Coordinator", Own)
     failed = opposed()
     assert "AssertionError" in str(failed.job.failure)  # of a serial collective's order
     assert failed.is_done  # a job ends where one of its buckets fails
@@ -364,7 +364,7 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
     played = opposed()
 
     assert not played.is_done
-    assert [own[-1] for own in played.line.opened] == [OperationPlace(0, 1, 0), OperationPlace(0, 0, 1)]
+    assert [own[-1] for own in played.line.opened] == [OperationId(0, 1, 0), OperationId(0, 0, 1)]
 
 
 def taken(wanted: list[list[float]], at_once: int) -> tuple[list[list[int]], list[int]]:
@@ -373,7 +373,7 @@ def taken(wanted: list[list[float]], at_once: int) -> tuple[list[list[int]], lis
     At 7.2 is at 7, but after two other events of that instant.
     """
     environment = simpy.Environment()
-    turns = Turns(environment, len(wanted), at_once)
+    turns = Coordinator(environment, len(wanted), at_once)
     had: list[list[int]] = [[] for _ in wanted]
     ends = [0] * len(wanted)
 
@@ -381,7 +381,7 @@ def taken(wanted: list[list[float]], at_once: int) -> tuple[list[list[int]], lis
         yield environment.timeout(int(time_ps))
         for _ in range(round(10 * (time_ps % 1))):
             yield environment.timeout(0)
-        yield turns.take(worker, OperationPlace(0, bucket, 0), bucket)
+        yield turns.take(worker, OperationId(0, bucket, 0), bucket)
         had[worker].append(bucket)
         yield environment.timeout(10)
         turns.release(worker)

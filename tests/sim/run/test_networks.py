@@ -16,7 +16,7 @@ from netfold.sim.plan.idle_network import vain_warnings
 from netfold.sim.plan.plan import JobPlan, VariantPlan, frames
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import VariantResult
-from netfold.sim.studies.topology_study import measured, networks_of
+from netfold.sim.studies.topology_study import measure_network, networks_of
 from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, new_graph
 from netfold.topologies.kind import Topology
 from netfold.topologies.network import path
@@ -318,7 +318,7 @@ def test_best_times_know_hosts(tmp_path: Path) -> None:
     for hosts in ("none", "{kind: dpdk, cores: 1}"):
         path = write(tmp_path, TINY + f"hosts: {hosts}\n")
         (network,) = networks_of(path)
-        best[hosts] = measured(network, 4 * words, workers).estimates
+        best[hosts] = measure_network(network, 4 * words, workers).estimates
     ring = best["{kind: dpdk, cores: 1}"]["ring"]
     packet_s = 100e-9 + 213e-12 * 1024
 

@@ -25,9 +25,9 @@ from netfold.sim.workload.hardware import (
     KINDS,
     MATMUL,
     OTHER,
+    HardwareLink,
     Jitter,
     KernelCost,
-    Link,
     RooflineDevice,
     Stage,
     StepCost,
@@ -35,7 +35,7 @@ from netfold.sim.workload.hardware import (
     constant,
     read_device,
 )
-from netfold.sim.workload.layers import placed, tensor_of
+from netfold.sim.workload.layers import place_tensors, tensor_of
 from netfold.sim.workload.model_probe import ProbedStep, probe
 from tests import ROOT
 from tests.examples import nightly
@@ -265,7 +265,7 @@ class Real(Steady):
             while sum(one.elements for one in own) < size:
                 own.append(tensors.pop(0))
             assert sum(one.elements for one in own) == size
-            made.append(Bucket(index, f"b{index}", 4, 1.0, 4 * index, placed(own)))
+            made.append(Bucket(index, f"b{index}", 4, 1.0, 4 * index, place_tensors(own)))
         assert not tensors
         return tuple(made)
 
@@ -420,7 +420,7 @@ def test_jitter_differs_between_steps_and_not_between_runs() -> None:
 
 def test_a_host_that_encodes_copies_there_and_back_beside_the_passes() -> None:
     """16 bytes of a bucket at a byte a picosecond, 100 to begin: two copies around codec and network."""
-    link = Link("test", 10**12, 1.0, 100, "")
+    link = HardwareLink("test", 10**12, 1.0, 100, "")
     device = HostCodec(
         FixedDevice(forward_ps=10, backward_ps=40),
         FixedDevice(forward_ps=0, backward_ps=0, memory_bps=BYTE_PER_PS),

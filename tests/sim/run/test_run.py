@@ -20,7 +20,7 @@ import netfold.sim.scenario.load
 from netfold.commands.main import app
 from netfold.errors import InvariantError, NetfoldError, RunError
 from netfold.homomorphic.codec import codec_kinds
-from netfold.homomorphic.message import MERGEABLE
+from netfold.homomorphic.merge import MERGEABLE
 from netfold.sim import files
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.plan import frame_of

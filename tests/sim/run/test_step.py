@@ -24,8 +24,16 @@ from netfold.sim.checks.checks import RoundLog
 from netfold.sim.engine.interface import Condition
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.network.stall import HAS_CRASHED
-from netfold.sim.run.context import LAST, Activities, SerialUnit
-from netfold.sim.run.step import Computing, Span, Stretch, WireBytes, stretches
+from netfold.sim.run.step import (
+    LAST,
+    Computing,
+    SerialDevice,
+    Span,
+    Stretch,
+    WireBytes,
+    WorkerActivities,
+    stretches,
+)
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
@@ -39,7 +47,7 @@ from tests.sim.workload.given import weights_of
 def worked(asked: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     """Ask for work of (time, rank, duration); number and begin of each piece, in the order they were done."""
     environment = simpy.Environment()
-    unit, done = SerialUnit(environment), list[tuple[int, int]]()
+    unit, done = SerialDevice(environment), list[tuple[int, int]]()
 
     def work(number: int) -> Generator[simpy.Event, Any, None]:
         time_ps, rank, duration_ps = asked[number]
@@ -87,8 +95,8 @@ def computed(
     """Passes from time 10 on; meanwhile the device has other work (time, duration)."""
     environment = simpy.Environment(initial_time=10)
     hosts, texts = HostTimes(environment, [condition]), dict[int, str]()
-    unit = SerialUnit(environment)
-    activities = Activities(hosts, 1, lambda worker, what, until_ps: texts.update({until_ps: what}))
+    unit = SerialDevice(environment)
+    activities = WorkerActivities(hosts, 1, lambda worker, what, until_ps: texts.update({until_ps: what}))
     computing = Computing(environment, hosts, unit, activities, passes)
 
     def other(time_ps: int, duration_ps: int) -> Generator[simpy.Event, Any, None]:
@@ -263,7 +271,7 @@ def test_an_empty_payload_has_its_bytes_and_workers_count_for_themselves() -> No
 def test_activities_of_several_buckets() -> None:
     shown: list[tuple[int, str, int]] = []
     hosts = HostTimes(simpy.Environment(), [Condition(), Condition(crash_ps=50)])
-    activities = Activities(hosts, 2, lambda *what: shown.append(what))
+    activities = WorkerActivities(hosts, 2, lambda *what: shown.append(what))
     activities.begin(4, 2)
     activities.compute(0, "computes bucket 0 of step 4", 0, 10)
     activities.set(0, 1, "sends b", 20)

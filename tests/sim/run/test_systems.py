@@ -16,7 +16,8 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.network.fabric import Fabric

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError
-from netfold.homomorphic.message import Merge, Merged, Message
+from netfold.homomorphic.merge import Merge, Merged
+from netfold.homomorphic.message import Message
 from netfold.sim.checks.finding import RecordedOperation
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.report.compare import results_table
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
@@ -265,7 +266,7 @@ def test_a_worker_that_redoes_alone_is_reported(tmp_path: Path, seed: int, codec
     assert summary.checks("damaged")["decodes"] == "fail"
 
 
-PLACE = OperationPlace(2, 1, 3)
+PLACE = OperationId(2, 1, 3)
 
 
 def decoded(elements: int = 4) -> Decoded:
@@ -341,7 +342,7 @@ def test_earlier_rounds_that_were_decoded_differently_are_the_cause(agree: bool)
 def test_rounds_may_overlap_and_what_all_have_sent_is_forgotten() -> None:
     """Worker 0 is a bucket ahead in one place and behind in another; lengths differ from place to place."""
     agreement = MessageAgreement(2)
-    places = [OperationPlace(0, bucket, number) for bucket in range(2) for number in range(2)]
+    places = [OperationId(0, bucket, number) for bucket in range(2) for number in range(2)]
     for size, place in enumerate(places):
         agreement.require(place, 0, message(size))
     for size, place in reversed(list(enumerate(places))):

@@ -27,7 +27,7 @@ from netfold.sim.collectives.ring import Ring
 from netfold.sim.keys import Count
 from netfold.sim.scenario.faults import Loss
 from netfold.sim.workload.devices import FixedDevice
-from netfold.sim.workload.model import Data, Facts, Model
+from netfold.sim.workload.model import Data, Model, ModelFacts
 from netfold.topologies.kinds.star import Star
 
 
@@ -57,7 +57,7 @@ class ToyModel(Model):
     def facts(self):
         tensors = (Tensor("weight", (self.width,), "layer"),)
         data = (Data("digits"),)
-        return Facts(title="Toy", meaning="", source="", metric="accuracy", data=data, tensors=tensors)
+        return ModelFacts(title="Toy", meaning="", source="", metric="accuracy", data=data, tensors=tensors)
 
     def module(self):
         raise TypeError("it is only planned")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from netfold.commands.main import app
 from netfold.errors import ScenarioError
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.load import load, schema

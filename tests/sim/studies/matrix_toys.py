@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.message import Gradient, Merge, Message, Round, Step
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Gradient, Message, Round, Step
 from netfold.sim.studies.matrix import STEPS
 
 DAMAGED = "damaged_"

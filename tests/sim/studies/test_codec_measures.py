@@ -22,7 +22,8 @@ from netfold.errors import RunError
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
+from netfold.homomorphic.merge import Merge, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.studies.codec_measures import MeasuredEncoder
 from netfold.sim.studies.codec_study import CodecStudy, run_study, study_figures
 from netfold.sim.studies.codec_study_gradients import (

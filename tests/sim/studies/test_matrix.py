@@ -117,7 +117,7 @@ def planned(codec: str, collective: str = "") -> MatrixResult:
         patch.setattr(
             cells, "_outcome", lambda entry: {"verdict": "pass", "aggregation_time_us": next(times_us)}
         )
-        patch.setattr(cells, "_checked", lambda journal: {})
+        patch.setattr(cells, "_count_checked", lambda journal: {})
         return matrix_of.__wrapped__(codec, collective)
 
 

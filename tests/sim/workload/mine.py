@@ -18,4 +18,4 @@ def located(folder: Path, body: str, holds_out: bool = False) -> Model:
     """The model of the function `make` in `mine.py`, whose lines after the header are `body`."""
     (folder / "mine.py").write_text(f"{HEADER}{body}", "utf-8")
     settings = TaskSettings("", BATCH, WORKERS, SEED, holds_out)
-    return UserModel(make="mine.py:make").located(folder, settings)
+    return UserModel(make="mine.py:make").locate(folder, settings)

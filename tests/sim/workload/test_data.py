@@ -26,7 +26,7 @@ from netfold.sim.workload.data_readers import (
     Greys,
     Planes,
     Ratings,
-    enlarged,
+    enlarge,
     load_fashion,
     load_photos,
     load_pictures,
@@ -380,7 +380,7 @@ def bilinear(image: list[list[int]], row: int, column: int) -> Fraction:
 
 def test_every_enlarged_pixel_is_the_exact_fraction_rounded_once() -> None:
     greys = np.random.default_rng(1).integers(0, 17, (3, 8, 8))
-    found = enlarged(greys.reshape(3, 64)).reshape(3, 28, 28)
+    found = enlarge(greys.reshape(3, 64)).reshape(3, 28, 28)
     for image, large in zip(greys.tolist(), found, strict=True):
         expected = [[np.float32(float(bilinear(image, y, x))) for x in range(28)] for y in range(28)]
         assert np.array_equal(np.array(expected), large)

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Tensor, Work
+from netfold.homomorphic.merge import Work
+from netfold.homomorphic.message import Tensor
 from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario.load import load
 from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice

@@ -25,11 +25,11 @@ from netfold.sim.workload.fusion import (
     Partition,
     bucket_count,
     fuse,
-    fused,
+    fuse_tensors,
     pieces_of,
 )
 from netfold.sim.workload.fusion_rules import Costs, LayerFusion, MgWfbp, Omgs, _Rest, predict
-from netfold.sim.workload.layers import Layer, layers_of, placed
+from netfold.sim.workload.layers import Layer, layers_of, place_tensors
 from netfold.sim.workload.workload import keyed, shards
 from netfold.sim.workload.workload_keys import Training
 from tests.examples import nightly, scaled
@@ -42,7 +42,7 @@ sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 def tensors_of(sizes: list[int], layers: list[str] | None = None) -> tuple[Tensor, ...]:
     """Tensors p0, p1 … of these sizes; without layers each is one of its own."""
     own = layers or [f"layer{index}" for index in range(len(sizes))]
-    return placed(
+    return place_tensors(
         Tensor(f"p{index}", (size, 1), layer)
         for index, (size, layer) in enumerate(zip(sizes, own, strict=True))
     )
@@ -86,7 +86,7 @@ def test_buckets_hold_every_tensor_once_and_no_layer_twice(
 
 
 def test_names_say_first_and_last_tensor() -> None:
-    buckets, _ = fused(tensors_of([1, 1, 9, 1]), BySize(12))
+    buckets, _ = fuse_tensors(tensors_of([1, 1, 9, 1]), BySize(12))
 
     assert [bucket.name for bucket in buckets] == ["p0..p2", "p3"]
     assert [bucket.ready_share for bucket in buckets] == [11 / 12, 1.0]
@@ -110,7 +110,7 @@ def test_neighbours_are_cut_as_views_and_others_as_copies() -> None:
 def test_pieces_of_a_vector_are_ready_when_it_is_where_that_is_known(shares: tuple[float, ...]) -> None:
     """One all-reduce of a trace has a time; without one, gradients come at an even rate."""
     vector = (Tensor("all-reduce", (10,), "all-reduce"),)
-    buckets = fused(vector, BySize(20), shares).buckets
+    buckets = fuse_tensors(vector, BySize(20), shares).buckets
 
     assert [bucket.elements for bucket in buckets] == [5, 5]
     assert [bucket.ready_share for bucket in buckets] == ([0.75, 0.75] if shares else [0.5, 1.0])
@@ -125,7 +125,7 @@ def test_a_vector_is_cut_into_equal_pieces(elements: int, size_bytes: int) -> No
     whole, rest = divmod(elements, size)
     expected = [size] * whole + [rest] * (rest > 0)
     assert [piece.elements for piece in pieces] == expected
-    assert [bucket.elements for bucket in fused(vector, BySize(size_bytes)).buckets] == expected
+    assert [bucket.elements for bucket in fuse_tensors(vector, BySize(size_bytes)).buckets] == expected
     assert bucket_count(vector, BySize(size_bytes)) == len(pieces)
 
 
@@ -133,8 +133,10 @@ def test_a_vector_is_cut_into_equal_pieces(elements: int, size_bytes: int) -> No
 def test_a_table_is_never_cut_and_a_vector_only_by_a_rule_of_size(tensor: Tensor) -> None:
     vector = (Tensor("gradient", (30,), ""),)
 
-    assert [bucket.elements for bucket in fused((tensor,), BySize(4)).buckets] == [30]
-    assert fused(vector, NoFusion()).members == fused(vector, AsGiven(((0,),))).members == ((0,),)
+    assert [bucket.elements for bucket in fuse_tensors((tensor,), BySize(4)).buckets] == [30]
+    assert (
+        fuse_tensors(vector, NoFusion()).members == fuse_tensors(vector, AsGiven(((0,),))).members == ((0,),)
+    )
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 2**70))

@@ -25,7 +25,7 @@ from netfold.sim.workload.hardware import (
     KernelCost,
     StepCost,
 )
-from netfold.sim.workload.layers import layers_of, placed, tensor_of
+from netfold.sim.workload.layers import layers_of, place_tensors, tensor_of
 from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
 from netfold.sim.workload.training import TrainingWorkload
@@ -166,7 +166,7 @@ def test_a_tied_layer_is_ready_with_its_last_use() -> None:
 
     assert found.order[0] == "decoder.bias"
     assert found.order[-1] == "words.weight"
-    assert [layer.name for layer in layers_of(placed(tensors))] == ["middle", "words"]
+    assert [layer.name for layer in layers_of(place_tensors(tensors))] == ["middle", "words"]
 
 
 FLOAT = 4
@@ -175,7 +175,7 @@ FLOAT = 4
 def counted(call: object) -> list[KernelCost]:
     with KernelCounter() as counter:
         call()  # type: ignore[operator]
-    return list(counter.taken())
+    return list(counter.take())
 
 
 def cost_of(model: nn.Module, inputs: Tensor) -> StepCost:

@@ -25,7 +25,7 @@ from netfold.sim.run.variant import run_variant
 from netfold.sim.workload.fusion import ONE_BUCKET, NoFusion
 from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
-from netfold.sim.workload.recipe import Metric, Recipe, metric_named
+from netfold.sim.workload.recipe import Recipe, ScoreMetric, metric_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from netfold.sim.workload.workload_keys import Training
@@ -538,6 +538,6 @@ def test_of_shares_more_is_better_and_of_others_less(
 
 
 def test_others_are_plain_numbers_of_which_more_is_better_until_they_are_registered() -> None:
-    assert metric_named("BLEU of a test") == Metric("BLEU of a test")
-    with registered(Metric("edits of a test", more_is_better=False)):
+    assert metric_named("BLEU of a test") == ScoreMetric("BLEU of a test")
+    with registered(ScoreMetric("edits of a test", more_is_better=False)):
         assert not metric_named("edits of a test").more_is_better

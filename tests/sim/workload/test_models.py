@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812  as everywhere
 from netfold.sim.workload.data_readers import Ratings
 from netfold.sim.workload.data_sets import DATA_SETS
 from netfold.sim.workload.fusion import NoFusion
-from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.layers import layers_of, place_tensors
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.model_probe import measure
 from netfold.sim.workload.models.bert import BertQa
@@ -92,7 +92,7 @@ def test_tensors_are_the_parameters_of_the_module_and_as_many_as_published(model
 
     assert {tensor.name: tensor.shape for tensor in model.tensors} == parameters
     assert len(model.tensors) == len(parameters)
-    assert placed(model.tensors) == model.tensors
+    assert place_tensors(model.tensors) == model.tensors
     assert model.elements == (OPTIONS[model] if model in OPTIONS else PUBLISHED[model.kind])
 
 

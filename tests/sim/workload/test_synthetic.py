@@ -18,7 +18,7 @@ from netfold.errors import NetfoldError
 from netfold.homomorphic.message import StepFact, Tensor
 from netfold.sim.workload import synthetic as normals
 from netfold.sim.workload.fusion import AsGiven, BySize, NoFusion
-from netfold.sim.workload.layers import given_tensors, layers_of, placed, read_profile, read_tensors
+from netfold.sim.workload.layers import given_tensors, layers_of, place_tensors, read_profile, read_tensors
 from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern, SyntheticSpec, fill_normal
 from netfold.sim.workload.workload import Workload, keyed, refusal_of_needs
 from tests.examples import scaled
@@ -311,7 +311,7 @@ def test_as_many_elements_as_there_may_be() -> None:
 
 def test_layers_come_in_the_order_of_their_last_tensor() -> None:
     last, first = Tensor("d.bias", (4,), "tied"), Tensor("c", (2, 3), "c")
-    tensors = placed([last, first, Tensor("a", (5,), ""), Tensor("e", (3, 3), "tied")])
+    tensors = place_tensors([last, first, Tensor("a", (5,), ""), Tensor("e", (3, 3), "tied")])
     layers = layers_of(tensors, flops=(10, 30, 30, 70))
 
     assert [(each.name, each.elements, each.members, each.ready_share) for each in layers] == [

@@ -28,13 +28,13 @@ from netfold.sim.workload.data_readers import (
     SEPARATE,
     SPECIAL,
     UNKNOWN,
-    cut,
-    learned,
+    learn_pieces,
     load_characters,
     load_pieces,
     load_text,
     load_words,
-    numbered,
+    number_tokens,
+    split_word,
     words_of,
 )
 from netfold.sim.workload.model import Model, Parts, TaskSettings
@@ -89,7 +89,7 @@ def test_words() -> None:
 @examples(50)
 @given(st.lists(st.sampled_from("abcdefgh")), st.integers(2, 10))
 def test_tokens_are_numbered_by_frequency(tokens: list[str], vocabulary: int) -> None:
-    found = numbered(tokens, vocabulary)
+    found = number_tokens(tokens, vocabulary)
     counts = Counter(tokens)
 
     assert len(found.names) == min(vocabulary - 1, len(counts))
@@ -151,13 +151,13 @@ def reference(words: dict[str, int], vocabulary: int) -> list[str]:
 @examples(100)
 @given(counts, st.integers(6, 60))
 def test_pieces_are_those_of_the_reference(words: dict[str, int], vocabulary: int) -> None:
-    assert learned(words, vocabulary) == reference(words, vocabulary)
+    assert learn_pieces(words, vocabulary) == reference(words, vocabulary)
 
 
 @examples(100)
 @given(counts, st.integers(6, 60))
 def test_pieces_of_a_word_are_the_longest_first(words: dict[str, int], vocabulary: int) -> None:
-    pieces = learned(words, vocabulary)
+    pieces = learn_pieces(words, vocabulary)
     numbers = {piece: number for number, piece in enumerate(pieces)}
 
     def longest(rest: str, prefix: str) -> list[str] | None:
@@ -171,7 +171,7 @@ def test_pieces_of_a_word_are_the_longest_first(words: dict[str, int], vocabular
 
     for word in words:
         expected = longest(word, "")
-        found = [pieces[number] for number in cut(word, numbers)]
+        found = [pieces[number] for number in split_word(word, numbers)]
         assert found == (expected or [SPECIAL[wordpiece.UNKNOWN_PIECE]])
         assert expected is None or "".join(piece.removeprefix("##") for piece in found) == word
 
@@ -200,8 +200,8 @@ def test_pieces_are_kept_and_made_again_if_damaged(
     text = "to be or not to be that is the question"
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
     monkeypatch.setattr(wordpiece, "load_text", lambda name: text)
-    counting = mock.Mock(wraps=learned)
-    monkeypatch.setattr(wordpiece, "learned", counting)
+    counting = mock.Mock(wraps=learn_pieces)
+    monkeypatch.setattr(wordpiece, "learn_pieces", counting)
 
     def loaded(vocabulary: int) -> list[int]:
         load_pieces.cache_clear()
@@ -226,7 +226,7 @@ def test_pieces_are_kept_and_made_again_if_damaged(
 @nightly
 def test_the_default_vocabulary_is_the_same_everywhere() -> None:
     """5 s on one core."""
-    pieces = learned(Counter(words_of(load_text("shakespeare-kjv"))), 30_522)
+    pieces = learn_pieces(Counter(words_of(load_text("shakespeare-kjv"))), 30_522)
 
     assert len(pieces) == len(set(pieces)) == 30_522
     assert hashlib.sha256("\n".join(pieces).encode()).hexdigest() == PIECES_SHA256

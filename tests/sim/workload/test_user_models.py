@@ -22,7 +22,7 @@ from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.training import TrainingWorkload
-from netfold.sim.workload.user_model import UserModel, imported
+from netfold.sim.workload.user_model import UserModel, imported_files
 from netfold.sim.workload.workload_keys import Evaluate, Training
 from tests.sim.workload.given import by_name, train
 from tests.sim.workload.mine import BATCH, HEADER, SEED, WORKERS, located
@@ -222,7 +222,7 @@ def test_import_statements_are_followed(tmp_path: Path, text: str, expected: set
     }.items():
         (tmp_path / name).write_text(content, "utf-8")
 
-    found = imported(tmp_path / "mine.py")
+    found = imported_files(tmp_path / "mine.py")
 
     assert {one.relative_to(tmp_path).as_posix() for one in found} == expected
 
@@ -281,7 +281,7 @@ def test_mistakes_are_told_before_training(tmp_path: Path, case: dict[str, Any])
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     model, settings = UserModel(make="./other.py:make"), TaskSettings("", 4, 2, 1)
     with pytest.raises(DataError) as caught:
-        model.located(tmp_path, settings)
+        model.locate(tmp_path, settings)
 
     assert str(caught.value) == (
         "cannot read ./other.py: there is no such file\n"
@@ -289,7 +289,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     )
     (tmp_path / "other.py").write_text("WIDTH = 3\n", "utf-8")
     with pytest.raises(DataError) as caught:
-        model.located(tmp_path, settings)
+        model.locate(tmp_path, settings)
     assert str(caught.value) == "./other.py has no function 'make'\n  it has no functions at all"
 
 

@@ -63,7 +63,7 @@ def build_tree(
     return AggregationTree(tuple(order), parents, homes)
 
 
-def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> AggregationTree:
+def number_points(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> AggregationTree:
     """The tree in which each point, by node, has this parent, and each worker this point."""
     depth = {root: 0}
     for node in parents:
@@ -143,7 +143,7 @@ class _Growing:
                 self.parents[number] = move.target
 
 
-def relieved(
+def relieve(
     tree: AggregationTree,
     hosts: tuple[int, ...],
     helpers: Iterable[int],
@@ -163,7 +163,7 @@ def relieved(
             (node for node in growing.points if len(growing.children(node)) > children_max(node)), None
         )
         if over is None:
-            return numbered(growing.root, growing.parents, growing.homes)
+            return number_points(growing.root, growing.parents, growing.homes)
         surplus = len(growing.children(over)) - children_max(over)
         moves = []
         points = growing.points
@@ -251,7 +251,7 @@ class TrafficSearch:
         starts += [near] if 0 < len(near) <= self._points_max else []
         if self._fixed is not None:
             starts = [[0], sorted({0, *near})] if len({0, *near}) <= self._points_max else [[0]]
-        optima = [self._improved(tuple(start)) for start in starts]
+        optima = [self._improve(tuple(start)) for start in starts]
         return self.tree(min(optima, key=lambda points: (self.cost(points), len(points), points)))
 
     def tree(self, points: Sequence[int]) -> AggregationTree:
@@ -270,9 +270,9 @@ class TrafficSearch:
             depths[nodes[point_index]] = (max(ways), sum(ways), point_index)
         root = self._fixed if self._fixed is not None else min(depths, key=depths.__getitem__)
         order = nx.bfs_predecessors(joined, self._able.index(root))
-        return numbered(root, {self._able[row]: self._able[above] for row, above in order}, homes)
+        return number_points(root, {self._able[row]: self._able[above] for row, above in order}, homes)
 
-    def _improved(self, points: tuple[int, ...]) -> tuple[int, ...]:
+    def _improve(self, points: tuple[int, ...]) -> tuple[int, ...]:
         """Make the best single change as long as one reduces the traffic, or the points at equal traffic."""
         cost = self.cost(points)
         while True:
@@ -283,9 +283,9 @@ class TrafficSearch:
             cost, _, points = best
 
     def _neighbours(self, points: tuple[int, ...]) -> list[tuple[int, ...]]:
-        kept = {0} if self._fixed is not None else set()
+        fixed = {0} if self._fixed is not None else set()
         others = [row for row in range(len(self._able)) if row not in points]
-        dropped = [tuple(point for point in points if point != row) for row in points if row not in kept]
+        dropped = [tuple(point for point in points if point != row) for row in points if row not in fixed]
         changed = [rest for rest in dropped if rest]
         if len(points) < self._points_max:
             changed += [tuple(sorted((*points, row))) for row in self._promising(points, others)]
@@ -396,7 +396,7 @@ class Shapes:
         if self.points_max == 1 or not self._is_over(tree):
             return None
         spare = self._spare(tree)
-        return relieved(tree, self.hosts, spare, self._children_max, self._hops, self.points_max)
+        return relieve(tree, self.hosts, spare, self._children_max, self._hops, self.points_max)
 
     @property
     def _network(self) -> Network:
@@ -507,10 +507,10 @@ class Candidates:
             yield from self._fastest(roots)
             usual = iter(())
             wide = ((tree,) for root in roots[:COMPARED_MAX] for tree in self.shapes.at(root))
-            yield from self._relieved(wide)
+            yield from self._relieve(wide)
         for trees in usual:
             yield self._candidate(trees)
-            yield from self._relieved([trees])
+            yield from self._relieve([trees])
 
     def _fastest(self, roots: list[str]) -> Iterator[Candidate]:
         best = self._of_own_links()
@@ -535,7 +535,7 @@ class Candidates:
         root = self.shapes.switches.network.nodes[trees[0].switches[0]]
         return Candidate(root, trees, jobs, job_pace(self.shapes.switches.network, *jobs))
 
-    def _relieved(self, places: Iterable[tuple[AggregationTree, ...]]) -> Iterator[Candidate]:
+    def _relieve(self, places: Iterable[tuple[AggregationTree, ...]]) -> Iterator[Candidate]:
         """Yield the places with too many children at a switch, changed so that they have not."""
         for trees in places:
             changed = [self.shapes.within_limits(tree) for tree in trees]
@@ -585,24 +585,25 @@ class Candidates:
                 )
             self._check_tier([section.switch])
             return [section.switch]
-        kinds = {kind.name: kind for kind in profiles.values()}
+        kinds = {profile.name: profile for profile in profiles.values()}
         able = (
-            {name for name, kind in kinds.items() if suits(kind, section.program)}
+            {name for name, profile in kinds.items() if suits(profile, section.program)}
             or {
-                name for name, kind in kinds.items() if can_run(kind, section.program)
+                name for name, profile in kinds.items() if can_run(profile, section.program)
             }  # rejected later, with a reason
-            or {name for name, kind in kinds.items() if kind.can_aggregate}  # likewise
+            or {name for name, profile in kinds.items() if profile.can_aggregate}  # likewise
         )
         hosts = [self.shapes.switches.network.nodes[host] for host in self.shapes.hosts]
         try:
             roots = place_aggregators(self.shapes.graph, hosts, able.__contains__)
         except TopologyError as error:
-            known = {**PROFILES, **self.location.scenario.switch_profiles}
-            programmable = ", ".join(name for name, kind in known.items() if kind.can_aggregate)
+            profiles_by_name = {**PROFILES, **self.location.scenario.switch_profiles}
+            programmable = ", ".join(
+                name for name, profile in profiles_by_name.items() if profile.can_aggregate
+            )
             message, hint = split_message_and_hint(self.shapes.graph, error)
-            raise self.location.error(
-                self.shapes.switches.profile_key, message, f"{hint}: {programmable}"
-            ) from None
+            key = self.shapes.switches.profile_key
+            raise self.location.error(key, message, f"{hint}: {programmable}") from None
         self._check_tier(roots)
         return [name for name in roots if self.shapes.allows(name)]
 
@@ -615,12 +616,13 @@ class Candidates:
         where = "next to a worker" if shapes.wanted == "tor" else "of the highest tier"
         counts = Counter(nodes[name]["profile"] for name in switches(graph) if shapes.allows(name))
         profiles = ", ".join(f"{profile!r} on {count}" for profile, count in counts.items())
-        named = ", ".join(
+        tier_names = ", ".join(
             f"{name} (tier {nodes[name]['tier']}, {nodes[name]['profile']})" for name in roots[:3]
         )
         raise self.location.job_error(
             "collective.aggregators",
-            f"no switch {where} can be the root: their profiles are {profiles}, and the root may be {named}",
+            f"no switch {where} can be the root: their profiles are {profiles}, "
+            f"and the root may be {tier_names}",
             "use aggregators: tree, or give these switches a programmable profile",
         )
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.message import MERGEABLE
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import MERGEABLE
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import (
     Collective,
@@ -90,12 +90,14 @@ def estimate_in_network(
     if len(nodes) < 2:
         return Estimate(0.0, "", 0.0, 0.0)
     profiles = {*network.profiles}
-    able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, section.program)}
+    able = {
+        name for name, profile in PROFILES.items() if name in profiles and can_run(profile, section.program)
+    }
     roots = [node for node, profile in enumerate(network.profiles) if profile in able]
     if not roots:
         names = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {names}")
-    key = planned_key(mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
+    key = planned_key(mix_plain(seed, rng_streams.SWITCH_ROUTE, _JOB) >> 33)
     workers = _Workers.of(network, nodes, key)
     slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
     fastest: Estimate | None = None
@@ -195,22 +197,22 @@ def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
     return section.model_copy(update={"overflow": "wrap"}) if is_open else section
 
 
-def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
-    job, program = found.jobs[0], found.jobs[0].program
-    window = sum(tree.slots_count for tree in found.jobs)
-    roots = {network.nodes[tree.switch] for tree in found.jobs}  # several roots: none is settled as `switch`
+def _plan(placed: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
+    job, program = placed.jobs[0], placed.jobs[0].program
+    window = sum(tree.slots_count for tree in placed.jobs)
+    roots = {network.nodes[tree.switch] for tree in placed.jobs}  # several roots: none is settled as `switch`
     return CollectivePlan(
         kind=KIND,
         sender=replace(job.sender, window=window),
         is_timeout_released=section.timeout == "released",
-        held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
+        held_bytes=-(-placed.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
         settled={
             **({"switch": min(roots)} if len(roots) == 1 else {}),
             **({"slots": window} if section.slots == AUTO else {}),
             **({"timeout": TIME.format(job.sender.timeout_ps)} if job.sender.timeout_ps else {}),
         },
-        aggregations=found.jobs,
-        passes=found.passes,
+        aggregations=placed.jobs,
+        passes=placed.passes,
         has_exponents_ahead=program.has_exponents_ahead,
         needs_lossless=program.needs_lossless,
     )

@@ -63,7 +63,7 @@ def program_choices() -> dict[str, dict[str, str]]:
     }
 
 
-def listed(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     """ "a, b and c"."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
@@ -79,7 +79,7 @@ def _default_frames() -> str:
     by_frame: dict[str, list[str]] = {}
     for name, spec in runnable().items():
         by_frame.setdefault(spec.frame, []).append(name)
-    return listed([f"{frame} for {listed(names)}" for frame, names in by_frame.items()])
+    return list_names([f"{frame} for {list_names(names)}" for frame, names in by_frame.items()])
 
 
 def _default_overflows() -> str:
@@ -103,7 +103,7 @@ def _first(spec: ProgramSpec) -> str | None:
 def meaning(key: str) -> str:
     """Description of a key; it begins with the programs that have the key, unless all have it."""
     default, programs = default_program(), owners(key)
-    with_server = listed(names_of(lambda spec: spec.has_server))
+    with_server = list_names(names_of(lambda spec: spec.has_server))
     texts = {
         "frame": "Packet format: protocol and payload bytes, or a custom one such as {words: 256, overhead: "
         f"82B}}; by default {_default_frames()}.",
@@ -217,7 +217,7 @@ class SwitchKeys(CollectiveSection):
         if option and option.zero and value == 0:
             raise ValueError(option.zero)
         if names and program not in names:
-            owned_by = f"program{'s' if len(names) > 1 else ''} {listed(names)}"
+            owned_by = f"program{'s' if len(names) > 1 else ''} {list_names(names)}"
             raise ValueError(f"{key} belongs to {owned_by}, found program {program}\nremove it")
         return value
 
@@ -250,9 +250,9 @@ def _field(option: ProgramOption) -> tuple[Any, Any]:
     """The pydantic field of a key that a program defines."""
     quantity = {"time": TIME, "size": SIZE}.get(option.kind)
     default = quantity.parse(option.default) if quantity and option.default is not None else option.default
-    kind = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None
+    value_type = _TYPES[option.kind] if default is not None else _TYPES[option.kind] | None
     checked: dict[str, Any] = {"validate_default": True} if option.missing else {}
-    return kind, Field(default, description=meaning(option.name), **checked)
+    return value_type, Field(default, description=meaning(option.name), **checked)
 
 
 if TYPE_CHECKING:

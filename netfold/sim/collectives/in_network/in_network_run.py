@@ -11,17 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.message import (
-    EXPONENT_MIN,
-    WORD_MAX,
-    Holders,
-    Merge,
-    Merged,
-    Message,
-    Words,
-    words_per_word,
-)
-from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
+from netfold.homomorphic.merge import WORD_MAX, Holders, Merge, Merged, Words, words_per_word
+from netfold.homomorphic.message import EXPONENT_MIN, Message
+from netfold.sim.collectives.collective import MergeOrders, OperationId, Wait
 from netfold.sim.engine import interface
 from netfold.sim.engine.interface import MEMBERS_MAX, SEGMENTS_MAX, Job, Scaled, Segment, Shared, all_members
 
@@ -42,7 +34,7 @@ class _Stream(NamedTuple):
     """Words received per word sent, for each message."""
     lead: int  # units ahead of the first word
     window: int  # units
-    turns: NDArray[np.int64]  # (window,) units that each window slot had carried before
+    generations: NDArray[np.int64]  # (window,) units that each window slot had carried before
 
 
 class Places:
@@ -55,15 +47,15 @@ class Places:
         self._job = job
         self._unit_words = job.unit_packets * job.frame.elements
         self._opened = [0] * len(job.hosts)  # streams of each worker
-        self._operations: dict[OperationPlace, list[_Stream]] = {}
+        self._operations: dict[OperationId, list[_Stream]] = {}
         self._step = -1
         self._streams_count = 0
-        self._turns = np.zeros(job.slots_count // job.unit_packets, np.int64)
+        self._generations = np.zeros(job.slots_count // job.unit_packets, np.int64)
 
     def open(
         self,
         worker: int,
-        place: OperationPlace,
+        operation_id: OperationId,
         parts: Sequence[int],
         segments: Sequence[Segment],
         is_scaled: bool = False,
@@ -73,24 +65,24 @@ class Places:
         if self._opened[worker] <= self._streams_count:
             return
         units = [-(-segment.size // self._unit_words) for segment in segments]
-        lead = min(self._turns.size, units[0]) if is_scaled else 0
-        window = lead or self._turns.size
+        lead = min(self._generations.size, units[0]) if is_scaled else 0
+        window = lead or self._generations.size
         widths = tuple(words_per_word(segment.merge, segment.lane_bits) for segment in segments)
         first_units = np.cumsum([0, *units[:-1]]).tolist()
-        turns = self._turns[:window].copy()
-        if place.step != self._step:
-            self._step = place.step
+        generations = self._generations[:window].copy()
+        if operation_id.step != self._step:
+            self._step = operation_id.step
             self._operations.clear()
-        self._operations.setdefault(place, []).append(
-            _Stream(self._streams_count, tuple(parts), tuple(first_units), widths, lead, window, turns)
+        self._operations.setdefault(operation_id, []).append(
+            _Stream(self._streams_count, tuple(parts), tuple(first_units), widths, lead, window, generations)
         )
         self._streams_count += 1
-        self._turns[:window] += (sum(units) + lead - np.arange(window) + window - 1) // window
+        self._generations[:window] += (sum(units) + lead - np.arange(window) + window - 1) // window
 
-    def locate(self, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, operation_id: OperationId, part: int, word: int) -> str:
         """Slot, version and unit of a word; all workers use the same slot for the same word."""
         job = self._job
-        stream = next(candidate for candidate in self._operations[place] if part in candidate.parts)
+        stream = next(candidate for candidate in self._operations[operation_id] if part in candidate.parts)
         index = stream.parts.index(part)
         first_unit, word = stream.first_units[index], word // stream.words_per_word[index]
         unit = stream.lead + first_unit + word // self._unit_words
@@ -98,10 +90,10 @@ class Places:
         if job.program.has_server:  # collisions move units from slot to slot, and to the server
             return f"{where}, in a slot that changes with collisions, or at the server"
         window_slot = unit % stream.window
-        turn = int(stream.turns[window_slot]) + unit // stream.window
+        generation = int(stream.generations[window_slot]) + unit // stream.window
         packet = word % self._unit_words // job.frame.elements
         slot = job.slot_base + window_slot * job.unit_packets + packet
-        version = turn % job.program.versions
+        version = generation % job.program.versions
         return f"slot {slot}, version {version}, {where}"
 
 
@@ -111,7 +103,7 @@ class Places:
 # From this size on, memory is mapped and stays untouched until written.
 _RESERVED_BYTES = 1 << 20
 
-MessageKey = tuple[OperationPlace, int]  # a message of an operation
+MessageKey = tuple[OperationId, int]  # a message of an operation
 
 
 @dataclass
@@ -141,7 +133,7 @@ class Results:
         shared = self._results[key].shared
         if (shared.words.size, shared.words.dtype) != (words, np.dtype(dtype)):
             return ResultBuffer(np.empty(words, dtype), None, None)  # the engine reports the difference
-        return ResultBuffer(_reserved(words, dtype), shared, np.zeros(packets, np.uint8))
+        return ResultBuffer(_reserve(words, dtype), shared, np.zeros(packets, np.uint8))
 
     def take(self, worker: int, key: MessageKey, segment: Segment) -> Words:
         """Return a worker's words of a complete result, shared with other workers if equal."""
@@ -176,7 +168,7 @@ class ResultBuffer:
     own: NDArray[np.uint8] | None
 
 
-def _reserved(count: int, dtype: Any) -> NDArray[Any]:
+def _reserve(count: int, dtype: Any) -> NDArray[Any]:
     """An array whose pages are allocated on the first write."""
     size_bytes = count * np.dtype(dtype).itemsize
     if size_bytes < _RESERVED_BYTES:
@@ -212,25 +204,25 @@ class Shares:
         self._opened = [0] * workers  # messages of each worker, over the run
         self._step = -1
         # The units of each tree, and how many words of the result come of each that is sent.
-        self._found: dict[tuple[OperationPlace, int], tuple[tuple[Units, ...], int]] = {}
+        self._found: dict[tuple[OperationId, int], tuple[tuple[Units, ...], int]] = {}
 
-    def of(self, worker: int, place: OperationPlace, part: int, segment: Segment) -> tuple[Units, ...]:
+    def of(self, worker: int, operation_id: OperationId, part: int, segment: Segment) -> tuple[Units, ...]:
         """The share of each tree in the message that a worker sends next: all workers send the same ones."""
         number = self._opened[worker]
         self._opened[worker] += 1
-        if place.step != self._step:
-            self._step = place.step
+        if operation_id.step != self._step:
+            self._step = operation_id.step
             self._found.clear()
-        if (place, part) not in self._found:
-            units = divided(-(-segment.size // self._unit_words), self._trees, number)
-            self._found[place, part] = units, words_per_word(segment.merge, segment.lane_bits)
-        return self._found[place, part][0]
+        if (operation_id, part) not in self._found:
+            units = divide_units(-(-segment.size // self._unit_words), self._trees, number)
+            self._found[operation_id, part] = units, words_per_word(segment.merge, segment.lane_bits)
+        return self._found[operation_id, part][0]
 
-    def locate(self, place: OperationPlace, part: int, word: int) -> tuple[int, int]:
+    def locate(self, operation_id: OperationId, part: int, word: int) -> tuple[int, int]:
         """The tree that carried a word of a result, and the word's number in that tree's share."""
         if self._trees == 1:
             return 0, word
-        units, width = self._found[place, part]
+        units, width = self._found[operation_id, part]
         unit = word // width // self._unit_words
         tree = next(tree for tree, run in enumerate(units) if run.first <= unit < run.first + run.size)
         return tree, word - units[tree].first * self._unit_words * width
@@ -256,7 +248,7 @@ class Shares:
         )
 
 
-def divided(units: int, trees: int, number: int) -> tuple[Units, ...]:
+def divide_units(units: int, trees: int, number: int) -> tuple[Units, ...]:
     """The units of each tree for the `number`-th message; tree `number` mod `trees` has the first ones."""
     least, more = divmod(units, trees)
     runs = [Units(run * least + min(run, more), least + (run < more)) for run in range(trees)]
@@ -312,39 +304,39 @@ class InNetwork:
         """Return none: switches cannot run a codec's function."""
         return {}
 
-    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+    def exchange(self, worker: int, messages: tuple[Message, ...], operation_id: OperationId) -> Wait:
         """Stream one worker's messages to its switches, and return the merged messages."""
         merged: list[Merged | None] = [None] * len(messages)
         plain = [index for index, message in enumerate(messages) if message.scaling is None]
-        segments = [self._segment(messages[index], place, index) for index in plain]
+        segments = [self._segment(messages[index], operation_id, index) for index in plain]
         carried = [pair for pair in zip(plain, segments, strict=True) if pair[1].size]
         for first in range(0, len(carried), SEGMENTS_MAX):
-            yield from self._stream(worker, place, carried[first : first + SEGMENTS_MAX])
+            yield from self._stream(worker, operation_id, carried[first : first + SEGMENTS_MAX])
         for index, segment in zip(plain, segments, strict=True):
-            merged[index] = self._merged(segment, self._results.take(worker, (place, index), segment))
+            merged[index] = self._merge(segment, self._results.take(worker, (operation_id, index), segment))
         for index, message in enumerate(messages):
             if message.scaling is None:
                 continue
-            segment = self._segment(message, place, index)
+            segment = self._segment(message, operation_id, index)
             exponents = message.scaling.exponents
             if message.is_absent:
                 exponents = np.full(-(-segment.size // self._unit_words), EXPONENT_MIN, np.int8)
             scaled = Scaled(exponents, np.empty_like(exponents))
             if segment.size:
-                yield from self._stream(worker, place, [(index, segment)], scaled)
-            words = self._results.take(worker, (place, index), segment)
-            merged[index] = replace(self._merged(segment, words), exponents=scaled.agreed)
+                yield from self._stream(worker, operation_id, [(index, segment)], scaled)
+            words = self._results.take(worker, (operation_id, index), segment)
+            merged[index] = replace(self._merge(segment, words), exponents=scaled.agreed)
         return tuple(merged_part for merged_part in merged if merged_part is not None)
 
     def _stream(
         self,
         worker: int,
-        place: OperationPlace,
+        operation_id: OperationId,
         carried: Sequence[tuple[int, Segment]],
         scaled: Scaled | None = None,
     ) -> Generator[simpy.Event, Any, None]:
         """Open a worker's streams of messages (part, segment), one on each tree with words, and await all."""
-        shares = [self._shares.of(worker, place, part, segment) for part, segment in carried]
+        shares = [self._shares.of(worker, operation_id, part, segment) for part, segment in carried]
         events = []
         for number, (job, places) in enumerate(self._trees):
             pieces = [
@@ -360,17 +352,17 @@ class InNetwork:
                 chosen.append(self._shares.piece(segment, units))
                 if scaled is not None:
                     exponents = Scaled(scaled.exponents[units.as_slice], scaled.agreed[units.as_slice])
-            places.open(worker, place, parts, chosen, is_scaled=scaled is not None)
+            places.open(worker, operation_id, parts, chosen, is_scaled=scaled is not None)
             events.append(self._fabric.stream(job, worker, chosen, exponents))
         yield from events
 
-    def _segment(self, message: Message, place: OperationPlace, part: int) -> Segment:
+    def _segment(self, message: Message, operation_id: OperationId, part: int) -> Segment:
         words, size = message.words, message.size
         is_lifted = message.merge is Merge.TABLE_ADD
         dtype = np.int32 if message.scaling is not None or is_lifted else words.dtype
         units = -(-size // self._unit_words)
         packets = units * self._plan.unit_packets
-        buffer = self._results.allocate((place, part), units, message.merged_size, dtype)
+        buffer = self._results.allocate((operation_id, part), units, message.merged_size, dtype)
         return Segment(
             np.ascontiguousarray(words),
             buffer.result,
@@ -392,7 +384,7 @@ class InNetwork:
         is_clipped[: words.size] = np.abs(words.astype(np.int64)) >= WORD_MAX
         return np.asarray(is_clipped.reshape(units, self._unit_words).any(axis=1), np.uint8)
 
-    def _merged(self, segment: Segment, words: Words) -> Merged:
+    def _merge(self, segment: Segment, words: Words) -> Merged:
         """A worker's merged words, who contributed, and which of its units are floats or partial sums."""
         is_float, holders = None, None
         if segment.is_float is not None:
@@ -430,10 +422,10 @@ class InNetwork:
         """Slots and entries that still hold words at the end of a run."""
         return [str(leak) for job, _ in self._trees for leak in self._fabric.engine.leaks(job)]
 
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+    def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Slot, version and unit in which a word was merged, and its tree if there are several."""
-        number, word = self._shares.locate(place, part, word)
-        location = self._trees[number][1].locate(place, part, word)
+        number, word = self._shares.locate(operation_id, part, word)
+        location = self._trees[number][1].locate(operation_id, part, word)
         return f"tree {number}, {location}" if len(self._trees) > 1 else location
 
     def share(self) -> float:

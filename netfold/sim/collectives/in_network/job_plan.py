@@ -9,10 +9,10 @@ from typing import Any
 
 from netfold.errors import ScenarioError, did_you_mean
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
-from netfold.homomorphic.message import Merge, words_per_word
-from netfold.kernels import purposes
+from netfold.homomorphic.merge import Merge, words_per_word
+from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.collective import JobContext, check_absence, check_workers, fitted
+from netfold.sim.collectives.collective import JobContext, check_absence, check_workers
 from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, Shapes, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
@@ -55,13 +55,13 @@ class WindowCarrier(Carrier):
         are_ahead = all(size.block_elements == self.unit_elements for size in operation)
         if not (self.sends_exponents_ahead and are_ahead):
             return super().time_ps(operation)
-        return sum(self._scaled_ps(self._padded(size.words)) for size in operation if size.words)
+        return sum(self._scaled_ps(self._pad(size.words)) for size in operation if size.words)
 
     def plain_ps(self, messages: Sequence[int]) -> int:
         """Time of messages with these numbers of words, as one stream."""
-        return self._stream_ps(sum(self._padded(words) for words in messages))
+        return self._stream_ps(sum(self._pad(words) for words in messages))
 
-    def _padded(self, words: int) -> int:
+    def _pad(self, words: int) -> int:
         return -(-words // self.unit_elements) * self.unit_elements
 
     def _scaled_ps(self, words: int) -> int:
@@ -106,27 +106,29 @@ def window_carrier(network: Network, trees: Sequence[Job], device: Device) -> Wi
 RING_MARGIN = 0.98  # accuracy of the closed forms
 
 
-def is_ring_faster(own: Pace, ring: Pace, elements: int) -> bool:
+def is_ring_faster(pace: Pace, ring: Pace, elements: int) -> bool:
     """Whether a ring between the hosts sums this number of dense elements sooner."""
-    return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
+    return RING_MARGIN * pace.time_ps(elements) > ring.time_ps(elements)
 
 
-def slower_than_ring(own: Pace, ring: Pace, network: Network, elements: int, remedy: str) -> str:
+def slower_than_ring(tree_pace: Pace, ring: Pace, network: Network, elements: int, remedy: str) -> str:
     """The warning that a ring is faster; `remedy` is what to change."""
-    name = network.link_names[own.busiest.link]
-    compared = f"{ring.elements_per_s / 1e9:.3g} G against {own.elements_per_s / 1e9:.3g} G dense elements/s"
-    if RING_MARGIN * ring.elements_per_s <= own.elements_per_s:
-        times = (TIME.rough(round(pace.time_ps(elements))) for pace in (ring, own))
+    name = network.link_names[tree_pace.busiest.link]
+    compared = (
+        f"{ring.elements_per_s / 1e9:.3g} G against {tree_pace.elements_per_s / 1e9:.3g} G dense elements/s"
+    )
+    if RING_MARGIN * ring.elements_per_s <= tree_pace.elements_per_s:
+        times = (TIME.rough(round(pace.time_ps(elements))) for pace in (ring, tree_pace))
         compared = " against ".join(times) + f" for {elements:,} elements"
-        why = f"a message takes {TIME.rough(own.latency_ps)} to the switch and back"
-    elif own.is_windowed:
-        why = f"its slots are too few for a round trip of {TIME.rough(own.latency_ps)}"
-    elif network.is_inside(own.busiest.link):
+        why = f"a message takes {TIME.rough(tree_pace.latency_ps)} to the switch and back"
+    elif tree_pace.is_windowed:
+        why = f"its slots are too few for a round trip of {TIME.rough(tree_pace.latency_ps)}"
+    elif network.is_inside(tree_pace.busiest.link):
         why = f"host {name} takes longest, for packets of this size"
-    elif own.busiest.streams == 1:
+    elif tree_pace.busiest.streams == 1:
         why = "its packets carry fewer words per byte"
     else:
-        why = f"{own.busiest.streams} streams share {name}"
+        why = f"{tree_pace.busiest.streams} streams share {name}"
     return f"a ring would be faster here, with about {compared}: {why}; {remedy}"
 
 
@@ -287,7 +289,7 @@ class InNetworkResolver:
             switches = self.switches.copy()
             try:
                 placed_job = (
-                    dataclasses.replace(self, switches=switches)._with_slots(candidate)._placed(candidate)
+                    dataclasses.replace(self, switches=switches)._with_slots(candidate)._place(candidate)
                 )
             except ScenarioError as error:
                 refused.append((candidate, error))
@@ -324,7 +326,7 @@ class InNetworkResolver:
         size = section.message_packets
         trial = self._of_slots(section.trees * size)
         trial = dataclasses.replace(trial, switches=self.switches.copy())
-        jobs = trial._reserved(candidate)[0]
+        jobs = trial._reserve(candidate)[0]
         needed = slots_needed(trial.switches.network, *jobs)
         wanted = self._of_slots(section.trees * needed)
         room = self.switches.room(wanted._request(candidate), candidate.trees)
@@ -359,7 +361,7 @@ class InNetworkResolver:
             slower_than_ring(pace, ring, network, self.job.elements, self._remedy(pace, ring)),
         )
 
-    def _remedy(self, own: Pace, ring: Pace) -> str:
+    def _remedy(self, pace: Pace, ring: Pace) -> str:
         """The change that makes the job no slower than a ring."""
         section = self.section
         closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
@@ -367,22 +369,22 @@ class InNetworkResolver:
             open_section = section.model_copy(update=dict.fromkeys(keys, "auto"))
             fastest = next(iter(dataclasses.replace(self, section=open_section)._candidates()))
             best = fastest.pace.elements_per_s
-            if best > max(ring.elements_per_s, own.elements_per_s):
+            if best > max(ring.elements_per_s, pace.elements_per_s):
                 changes = " and ".join(f"collective.{key}: auto" for key in keys)
                 return f"use {changes} ({best / 1e9:.3g} G)"
-        if own.is_windowed and section.slots != AUTO:
+        if pace.is_windowed and section.slots != AUTO:
             return "use more collective.slots"
         return "use collective: {kind: ring}"
 
-    def _placed(self, candidate: Candidate) -> PlacedJob:
+    def _place(self, candidate: Candidate) -> PlacedJob:
         """The job at one candidate place; raises like `resolve`."""
-        jobs, fit = self._reserved(candidate)
+        jobs, fit = self._reserve(candidate)
         jobs = with_timeouts(self.section, self.job.location, self.switches.network, jobs)
         self._check_multicast(jobs)
-        codec = fitted(self.job.codec, window_carrier(self.switches.network, jobs, self.job.device))
+        codec = self.job.codec.carried_by(window_carrier(self.switches.network, jobs, self.job.device))
         return PlacedJob(jobs, codec, (fit.packet_passes, fit.read_passes))
 
-    def _reserved(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
+    def _reserve(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
         """The trees of the job with their slots and loopback links, and the fit at the first root."""
         request = self._request(candidate)
         places = [self.switches.reserve(request, tree) for tree in candidate.trees]
@@ -468,7 +470,7 @@ class InNetworkResolver:
     def _tree_route(self, number: int) -> int:
         """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
         first = (
-            mix_plain(self.job.location.scenario.seed, purposes.SWITCH_ROUTE, self.job.index, _ALL_WORKERS)
+            mix_plain(self.job.location.scenario.seed, rng_streams.SWITCH_ROUTE, self.job.index, _ALL_WORKERS)
             >> 33
         )
         return planned_key((first + number) % 2**31)
@@ -485,6 +487,7 @@ class InNetworkResolver:
     ) -> Job:
         """The job of a tree, the `number`-th of several in parallel; all its paths have the same key."""
         section, network = self.section, self.switches.network
+        numbers = {name: node for node, name in enumerate(network.nodes)}
         links = loopbacks or (-1,) * len(tree.switches)
         below = range(1, len(tree.switches))
         is_tree = (
@@ -494,7 +497,7 @@ class InNetworkResolver:
             or section.multicast != "off"
         )
         job = Job(
-            hosts=tuple(network.nodes.index(host) for host in self.job.hosts),
+            hosts=tuple(map(numbers.__getitem__, self.job.hosts)),
             switch=tree.switches[0],
             slot_base=slot_base,
             unit_packets=section.message_packets,

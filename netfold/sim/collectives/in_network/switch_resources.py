@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from netfold.errors import ScenarioError
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import with_loopback
@@ -94,8 +94,6 @@ def entries(section: InNetworkSection) -> int | None:
 
 @dataclass(frozen=True)
 class _JobOnSwitch:
-    """A job on a switch."""
-
     request: SwitchRequest
     children: int
     slots_end: int
@@ -186,7 +184,7 @@ class Switches:
                 check_overflow(self.profile_of(node), request.overflow)
             except FitError as error:
                 where = f"switch {self.network.nodes[node]}: " if len(tree.switches) > 1 else ""
-                raise self._refused(request, error, where) from None
+                raise self._refusal(request, error, where) from None
         for node, job in zip(tree.switches, jobs, strict=True):
             self._jobs.setdefault(node, []).append(job)
         links = tuple(
@@ -230,36 +228,36 @@ class Switches:
 
     def _slot_base(self, tree: AggregationTree, slots: int) -> int:
         """First of a range of slots that is free at every point: behind all jobs, or the lowest gap."""
-        taken = sorted(
+        taken_ranges = sorted(
             (job.slots_end - job.request.slots, job.slots_end)
             for node in tree.switches
             for job in self._jobs.get(node, ())
         )
         base = 0
-        for first, end in taken:
+        for first, end in taken_ranges:
             if self._has_gaps and first - base >= slots:
                 break
             base = max(base, end)
         return base
 
     def _job_on(self, request: SwitchRequest, node: int, children: int, slots_end: int) -> _JobOnSwitch:
-        kind = self.profile_of(node)
+        profile = self.profile_of(node)
         demand = replace(request.demand, workers=children, slots=1, header_bytes=None)
-        program = declare_on(kind, request.section.program, demand)
-        streams = loopback_streams(kind, program) if kind.kind == PIPELINE else 0
+        program = declare_on(profile, request.section.program, demand)
+        streams = loopback_streams(profile, program) if profile.kind == PIPELINE else 0
         return _JobOnSwitch(request, children, slots_end, streams)
 
     def _fit(self, node: int, job: _JobOnSwitch, base: int) -> Fit:
         """Fit the program to a switch together with the jobs already there."""
         others = self._jobs.get(node, [])
-        kind, section = self.profile_of(node), job.request.section
+        profile, section = self.profile_of(node), job.request.section
         self._check_same_program(node, job.request)
-        own_bps, *others_bps = self._loopback_rates(kind, [job, *others])
+        own_bps, *others_bps = self._loopback_rates(profile, [job, *others])
         alone = replace(
-            self._demand(kind, job),
+            self._demand(profile, job),
             may_be_absent=any(tenant.request.demand.may_be_absent for tenant in [job, *others]),
         )
-        fit_alone = fit(kind, section.program, alone, any_words=False)
+        fit_alone = fit(profile, section.program, alone, any_words=False)
         if not others:
             return fit_alone
         widest = max((tenant.request.demand for tenant in (job, *others)), key=slot_bits)
@@ -275,28 +273,28 @@ class Switches:
             ),
         )
         try:
-            return fit(kind, section.program, together, any_words=False)
+            return fit(profile, section.program, together, any_words=False)
         except FitError as error:
             if error.about != "slots":
                 raise
         raise self._no_room(node, job, base, together)
 
-    def _demand(self, kind: Profile, job: _JobOnSwitch) -> Demand:
+    def _demand(self, profile: Profile, job: _JobOnSwitch) -> Demand:
         """What a job alone asks of a switch."""
         demand = job.request.demand
         return replace(
             demand,
             workers=job.children,
             slots=entries(job.request.section) or demand.slots,
-            rate_bps=self._loopback_rates(kind, [job])[0],
+            rate_bps=self._loopback_rates(profile, [job])[0],
         )
 
-    def _loopback_rates(self, kind: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
+    def _loopback_rates(self, profile: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
         """Rate of one worker's packets of each job, at which their joint load of loopback ports is highest.
 
         Results of all jobs pass the same loopback port once, so jobs that share it add up to its rate.
         """
-        room_bps = kind.loopback_rate_bps
+        room_bps = profile.loopback_rate_bps
         if room_bps == 0:
             return [job.request.stream_bps for job in jobs]
         rates_bps = [0] * len(jobs)
@@ -305,7 +303,7 @@ class Switches:
             room_bps -= rates_bps[index]
         return rates_bps
 
-    def _refused(self, request: SwitchRequest, error: FitError, where: str) -> ScenarioError:
+    def _refusal(self, request: SwitchRequest, error: FitError, where: str) -> ScenarioError:
         """The error, at the key to change."""
         section, location, message = request.section, request.location, where + error.message
         hint = error.hint if error.about == "words" else _with_frame(error.hint, section.spec)
@@ -331,22 +329,22 @@ class Switches:
         """Reject another program, packet size or number of entries than the jobs on the switch have."""
         location, section = request.location, request.section
         for job in self._jobs.get(node, ())[:1]:
-            name, theirs = self.network.nodes[node], job.request
-            if theirs.section.program != section.program:
+            name, other_request = self.network.nodes[node], job.request
+            if other_request.section.program != section.program:
                 raise location.job_error(
                     "collective.program",
-                    f"switch {name} runs {theirs.section.program} for {job.name_in_errors}, "
+                    f"switch {name} runs {other_request.section.program} for {job.name_in_errors}, "
                     f"it cannot also run {section.program}",
                     "use the same program, or another switch",
                 )
-            if theirs.demand.words != request.demand.words:
+            if other_request.demand.words != request.demand.words:
                 raise location.job_error(
                     "collective.frame",
-                    f"switch {name} takes packets of {theirs.demand.words} words for {job.name_in_errors}, "
-                    f"not of {request.demand.words}",
+                    f"switch {name} takes packets of {other_request.demand.words} words for "
+                    f"{job.name_in_errors}, not of {request.demand.words}",
                     "use the same frame, or another switch",
                 )
-            lanes, other_lanes = lanes_in_words(request.demand), lanes_in_words(theirs.demand)
+            lanes, other_lanes = lanes_in_words(request.demand), lanes_in_words(other_request.demand)
             if self.profile_of(node).kind == PIPELINE and lanes != other_lanes:
                 raise location.job_error(
                     "codec",
@@ -354,7 +352,7 @@ class Switches:
                     f"not for {lanes}",
                     "use codecs with the same lanes, or another switch",
                 )
-            shared = entries(theirs.section)
+            shared = entries(other_request.section)
             if shared != entries(section):
                 raise location.job_error(
                     "collective.entries",
@@ -365,15 +363,15 @@ class Switches:
     def _no_room(self, node: int, job: _JobOnSwitch, base: int, together: Demand) -> ScenarioError:
         """The error for a job that needs more slots than are free."""
         section = job.request.section
-        left = self._most(node, section, together, job.request.slots, base)
+        room = self._most(node, section, together, job.request.slots, base)
         holders = " and ".join(
             f"{other.name_in_errors} (up to {other.slots_end})" for other in self._jobs.get(node, ())
         )
         return job.request.location.job_error(
             "collective.slots",
             f"{job.request.slots} slots do not fit on switch {self.network.nodes[node]}: {base} are taken "
-            f"by {holders}, {left} are left",
-            f"use {f'{left} slots at most, fewer' if left else 'fewer slots'} for the other jobs, "
+            f"by {holders}, {room} are left",
+            f"use {f'{room} slots at most, fewer' if room else 'fewer slots'} for the other jobs, "
             "or another switch",
         )
 

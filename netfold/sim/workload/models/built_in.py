@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.keys import keys, written
-from netfold.sim.workload.layers import placed
-from netfold.sim.workload.model import Data, Density, Facts, Model, Parts, Rows, TaskSettings
+from netfold.sim.workload.layers import place_tensors
+from netfold.sim.workload.model import Data, Density, Model, ModelFacts, Parts, Rows, TaskSettings
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.weights import drawing
@@ -43,14 +43,14 @@ class BuiltIn(Model):
         return {}
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """What is known of it with these options."""
         return _facts(self)
 
-    def known(self) -> Facts:
+    def known(self) -> ModelFacts:
         """The facts, found anew."""
         defaults = written(type(self)())
-        return Facts(
+        return ModelFacts(
             title=self.title,
             meaning=(type(self).__doc__ or "").strip(),
             source=self.source,
@@ -75,7 +75,7 @@ class BuiltIn(Model):
 
 
 @lru_cache(maxsize=64)
-def _facts(model: BuiltIn) -> Facts:
+def _facts(model: BuiltIn) -> ModelFacts:
     return model.known()
 
 
@@ -89,7 +89,7 @@ def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
     for name, part in module.named_modules():
         if isinstance(part, nn.LSTM):
             places |= _fused(part, name, places)
-    return placed(
+    return place_tensors(
         Described(name, shapes[name], probed.layers[name]) for name in sorted(places, key=places.__getitem__)
     )
 

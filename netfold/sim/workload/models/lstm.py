@@ -196,7 +196,7 @@ class SampledLstm(nn.Module):
         log_counts
             Of the classes, float32.
         """
-        hidden = self.projected(words)
+        hidden = self.project(words)
         count = len(hidden)
         weights, biases = self.softmax(classes), self.softmax_bias(classes).squeeze(1) - log_counts
         true_logits = (hidden * weights[:count]).sum(1) + biases[:count]
@@ -204,7 +204,7 @@ class SampledLstm(nn.Module):
         others = others.masked_fill(classes[count:] == classes[:count, None], -torch.inf)
         return torch.cat((true_logits[:, None], others), dim=1)
 
-    def projected(self, words: Tensor) -> Tensor:
+    def project(self, words: Tensor) -> Tensor:
         """The projected state after each word, `(batch · time, embedding)`."""
         states, _ = self.lstm(self.embedding(words))
         hidden: Tensor = self.projection(states).flatten(0, 1)
@@ -212,7 +212,7 @@ class SampledLstm(nn.Module):
 
     def losses(self, words: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy of each target `(batch · time,)` by the softmax over the whole vocabulary."""
-        hidden = self.projected(words)
+        hidden = self.project(words)
         parts = zip(
             torch.split(self.softmax.weight, _CLASSES_AT_ONCE),
             torch.split(self.softmax_bias.weight.squeeze(1), _CLASSES_AT_ONCE),
@@ -269,13 +269,13 @@ def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> 
     It is the distribution of words by rank (Zipf), and TensorFlow's log_uniform_candidate_sampler. `count` is
     at most the vocabulary.
     """
-    drawn = np.empty(0, np.int64)
+    samples = np.empty(0, np.int64)
     while True:
         more = exps(generator.random(2 * count), math.log(vocabulary + 1)).astype(np.int64) - 1
-        drawn = np.concatenate((drawn, np.clip(more, 0, vocabulary - 1)))  # exp may round up
-        first = np.sort(np.unique(drawn, return_index=True)[1])
+        samples = np.concatenate((samples, np.clip(more, 0, vocabulary - 1)))  # exp may round up
+        first = np.sort(np.unique(samples, return_index=True)[1])
         if len(first) >= count:
-            return drawn[first[:count]], int(first[count - 1]) + 1
+            return samples[first[:count]], int(first[count - 1]) + 1
 
 
 def probabilities(words: NDArray[np.int64], vocabulary: int) -> NDArray[np.float64]:

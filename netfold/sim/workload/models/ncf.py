@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from netfold.sim.keys import Pair
 from netfold.sim.workload.data_readers import Ratings, load_movielens
-from netfold.sim.workload.model import Data, Density, Facts, Parts, Rows, TaskSettings
+from netfold.sim.workload.model import Data, Density, ModelFacts, Parts, Rows, TaskSettings
 from netfold.sim.workload.models.built_in import BuiltIn
 from netfold.sim.workload.models.text import no_tokens
 from netfold.sim.workload.task import Batches, Draw
@@ -65,7 +65,7 @@ class Ncf(BuiltIn):
         """Rows of the items' tables."""
         return ITEMS * self.expand[1]
 
-    def known(self) -> Facts:
+    def known(self) -> ModelFacts:
         """Expanded ratings take the place of a larger data set; they are sampled and never built."""
         facts, (users, items) = super().known(), self.expand
         facts = facts.model_copy(update={"table_bytes": users * items})  # which blocks have ratings

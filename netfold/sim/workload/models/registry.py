@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 from netfold.errors import NetfoldError, shown
 from netfold.kinds import register, registered
 from netfold.sim.keys import AnySection, ByKind, by_kind, of_kind, read, refuse_unknown
-from netfold.sim.workload.model import Density, Facts, Model, TaskSettings
+from netfold.sim.workload.model import Density, Model, ModelFacts, TaskSettings
 from netfold.sim.workload.user_model import HOW, PATTERN, UserModel
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ def _others() -> dict[str, type[Model]]:
     return others
 
 
-def facts_of(key: str) -> Facts:
+def facts_of(key: str) -> ModelFacts:
     """What is known of a model, as `key_of` names it, with its default options if it is not in the table."""
     return _listed(key) if key in _table() else model_named(key).facts
 
 
 @cache
-def _listed(key: str) -> Facts:
-    return Facts.model_validate_json(json.dumps(_table()[key]))
+def _listed(key: str) -> ModelFacts:
+    return ModelFacts.model_validate_json(json.dumps(_table()[key]))
 
 
 def key_of(written: object) -> str:
@@ -98,7 +98,7 @@ class ListedModel(Model):
         return kind
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ModelFacts:
         """What the table says."""
         return _listed(self.key)
 

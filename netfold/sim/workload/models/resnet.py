@@ -156,8 +156,8 @@ class Padded(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Half of the new channels come before the old ones, half after them."""
         before = self._more // 2
-        kept = images[:, :, :: self._stride, :: self._stride]
-        return functional.pad(kept, (0, 0, 0, 0, before, self._more - before))
+        strided = images[:, :, :: self._stride, :: self._stride]
+        return functional.pad(strided, (0, 0, 0, 0, before, self._more - before))
 
 
 class ResNet(nn.Module):

@@ -25,9 +25,7 @@ else:
 HELD_OUT = 20  # one page in so many
 PAGE = 64  # neighbouring windows
 TESTED_TOKENS = 8192
-"""Most tokens that are tested."""
 _TOKENS_AT_ONCE = 512
-"""Tokens that are tested at once."""
 
 
 class Windows:

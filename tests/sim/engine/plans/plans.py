@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.interface import (
     NEVER_PS,
     NONE,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
@@ -214,7 +214,7 @@ def assert_same_registers(ours: Engine, theirs: ReferenceEngine, number: int) ->
         for slot in range(job.slots_count):
             row = 2 * (base + job.slot_base + slot)
             if isinstance(twin, TimedJob):
-                assert_same_turns(ours, twin, slot, row)
+                assert_same_generations(ours, twin, slot, row)
                 continue
             assert isinstance(twin, PointTree)
             state = twin.points[point].state
@@ -244,11 +244,15 @@ def split_counters(theirs: ReferenceEngine, number: int) -> list[int]:
     return [found.get(len(points) + index, 0) for index in range(len(splits))]
 
 
-def assert_same_turns(ours: Engine, twin: TimedJob, slot: int, row: int) -> None:
-    """A slot with timers: its turn, its workers, and whether it has answered."""
+def assert_same_generations(ours: Engine, twin: TimedJob, slot: int, row: int) -> None:
+    """A slot with timers: its generation, its workers, and whether it has answered."""
     for version, held in enumerate(twin.switch.state.rows[slot]):
         mine = ours.world.registers.slots[row + version]
-        assert (mine.turn, mine.bitmap, bool(mine.is_emitted)) == (held.turn, held.bitmap, held.is_emitted)
+        assert (mine.generation, mine.bitmap, bool(mine.is_emitted)) == (
+            held.generation,
+            held.bitmap,
+            held.is_emitted,
+        )
         assert_same_register(ours, row + version, held.register, has_exponents=False)
 
 
@@ -304,7 +308,7 @@ def is_exact(job: Job, plan: Plan) -> bool:
     is_cleared = any(change.name == "clear" for change in plan.changes)
     if Fate.FLIP in fates or is_cleared:
         return False
-    if job.program is TIMED:  # turns tell old packets from new ones
+    if job.program is TIMED:  # generations tell old packets from new ones
         return True
     if job.program is TREE:  # takes a copy of the last packet for a new round's first
         return not fates & {Fate.DUPLICATE, Fate.REORDER}

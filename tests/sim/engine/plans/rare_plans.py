@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.interface import AtpServer, Branch, Fate, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.engine.policies import AIMD
 from netfold.switch.programs import runnable

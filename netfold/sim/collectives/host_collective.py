@@ -5,23 +5,22 @@ Everything else follows from the schedule: how it runs (`host_messages.py`), and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator
 
 from netfold.errors import shown
-from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.collectives.collective import (
     CollectiveSection,
     JobContext,
     Resolved,
     check_workers,
-    fitted,
 )
 from netfold.sim.collectives.costs import Estimate, Routed, carrier_of, estimate_of, tables_bytes, timeout_of
-from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compiled, outline_of
+from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compile_transfers, outline_of
 from netfold.sim.engine.interface import Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
@@ -94,18 +93,22 @@ class HostCollective(CollectiveSection):
 
     def outline(self, workers: int, by_codec: bool = False) -> Outline:
         """What its schedule comes to."""
-        return outline_of(self.schedule(workers, 0, by_codec))
+        return _kept(
+            _OUTLINES,
+            (self._name(), workers, by_codec),
+            lambda: outline_of(self.schedule(workers, 0, by_codec)),
+        )
 
     def cut(self, workers: int, words: int = 0, by_codec: bool = False) -> Cut:
         """Its schedule, compiled; the same object for messages that are cut into as many cells."""
         transfers = self.schedule(workers, words, by_codec)
+        name = (self._name(), workers, transfers.cells, by_codec)
+        return _kept(_COMPILED, name, lambda: compile_transfers(transfers))
+
+    def _name(self) -> tuple[type[HostCollective], str]:
+        """What collectives whose schedules are the same have in common."""
         options = self.model_dump(exclude=set(HostCollective.model_fields) - {"kind"})
-        name = (type(self), repr(options), workers, transfers.cells, by_codec)
-        if name not in _COMPILED:
-            while len(_COMPILED) >= _COMPILED_MAX:
-                del _COMPILED[next(iter(_COMPILED))]
-            _COMPILED[name] = compiled(transfers)
-        return _COMPILED[name]
+        return type(self), repr(options)
 
     def estimate(self, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
         """The estimated time of a message of so many words on the nodes of workers."""
@@ -123,8 +126,20 @@ class HostCollective(CollectiveSection):
         return resolve_as(self, job, self.outline(len(job.hosts)))
 
 
+T = TypeVar("T")
 _COMPILED: dict[Any, Cut] = {}
-_COMPILED_MAX = 32
+_OUTLINES: dict[Any, Outline] = {}
+_KEPT_MAX = 32
+
+
+def _kept(values: dict[Any, T], name: Any, make: Callable[[], T]) -> T:
+    """The value of this name, made if it is not there; the oldest makes room."""
+    if name not in values:
+        made = make()
+        while len(values) >= _KEPT_MAX:
+            del values[next(iter(values))]
+        values[name] = made
+    return values[name]
 
 
 class ChunkedCollective(HostCollective):
@@ -220,8 +235,8 @@ def resolve_as(
         collective=collective,
     )
     ways = [way.there for way in routed.paths.values()]
-    told = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
-    return Resolved(plan, fitted(job.codec, carrier_of(routed, frame, job.device)), warnings=told)
+    warnings = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
+    return Resolved(plan, job.codec.carried_by(carrier_of(routed, frame, job.device)), warnings=warnings)
 
 
 def _tables_bytes(collective: HostCollective, job: JobContext) -> int:

@@ -17,13 +17,13 @@ from typing import Any
 import networkx as nx
 
 from netfold.errors import NetfoldError
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.display import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.studies.topology_study import (
     BYTES,
-    Kind,
     Measurements,
     NamedNetwork,
+    TopologyKind,
     drawing,
     listing,
     measurements,
@@ -34,7 +34,7 @@ from netfold.sim.studies.topology_study import export as export_text
 __all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
 
 
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, TopologyKind]:
     """The kinds of topologies that a scenario can name, with their keys and closed forms."""
     return {kind.kind: kind for kind in listing()}
 

@@ -14,7 +14,8 @@ import pytest
 
 from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
-from netfold.sim.report.answer import (
+from netfold.sim.report.compare import compare
+from netfold.sim.report.ranking import (
     answers,
     because,
     groups_of,
@@ -24,7 +25,6 @@ from netfold.sim.report.answer import (
     times_baseline,
     with_ranking,
 )
-from netfold.sim.report.compare import compare
 from netfold.sim.report.words import warnings
 from netfold.sim.results.folder import write_run
 from netfold.sim.results.metrics import SORTS

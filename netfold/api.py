@@ -11,10 +11,10 @@ import polars as pl
 from rich.table import Table
 
 from netfold.sim.processor import note_of, pin
-from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.display import Shown
+from netfold.sim.report.ranking import AS_GIVEN
 from netfold.sim.results import folder as reader
 from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord
@@ -24,7 +24,7 @@ from netfold.sim.scenario.load import load as load_scenario
 from netfold.sim.scenario.resolve import resolve
 
 if TYPE_CHECKING:
-    from netfold.sim.run.context import Progress
+    from netfold.sim.run.progress import Progress
 
 # Late imports: the engine, Matplotlib and PyTorch take longer than what only reads a scenario or a folder.
 
@@ -159,7 +159,7 @@ def run(
     If an exception (Ctrl-C included) ends a run after its first variant, its note says where the results of
     the finished variants are.
     """
-    from netfold.sim.run.context import silent
+    from netfold.sim.run.progress import silent
     from netfold.sim.run.run import run_scenario
 
     if not native:
@@ -240,9 +240,6 @@ def validate(
 
             points_of(loaded, own_versions())
         return setups(resolve(loaded))
-
-
-# This machine as a device.
 
 
 def calibrate(file: str | Path = "cpu.json", threads: int = 1) -> Path:

@@ -57,7 +57,7 @@ class VerbResult(Shown):
 
     @property
     def passes(self) -> bool:
-        """Whether all checks hold; otherwise the command ends with exit status 1."""
+        # Whether all checks hold; otherwise the command ends with exit status 1.
         return True
 
     @abstractmethod

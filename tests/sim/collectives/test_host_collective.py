@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.merge import float_add_words, replay
-from netfold.homomorphic.message import MERGEABLE, Hop, Merge, Merged, Message
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.homomorphic.merge import MERGEABLE, Hop, Merge, Merged, float_add_words, replay
+from netfold.homomorphic.message import Message
+from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule, losses
 from netfold.sim.network.fabric import Fabric
@@ -186,7 +186,7 @@ def run_rounds(
     def work(worker: int) -> Any:
         for number, words in enumerate(lists):
             message = Message(words[worker], Merge.GATHER, "largest")
-            key = OperationPlace(number // buckets, number % buckets, 0)
+            key = OperationId(number // buckets, number % buckets, 0)
             (merged,) = yield from collective.exchange(worker, (message,), key)
             received[worker].append(merged)
 
@@ -319,7 +319,7 @@ def test_buckets_in_flight_at_the_same_time_are_not_mixed_up(name: str) -> None:
 
     def work(worker: int, bucket: int) -> Any:
         yield environment.timeout(100 * ((worker + bucket) % 2))
-        message, key = columns[bucket][worker], OperationPlace(0, bucket, 0)
+        message, key = columns[bucket][worker], OperationId(0, bucket, 0)
         (received[worker, bucket],) = yield from collective.exchange(worker, (message,), key)
 
     places = [(worker, bucket) for worker in range(workers) for bucket in range(2)]

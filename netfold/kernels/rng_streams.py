@@ -1,4 +1,4 @@
-"""Purposes of keyed random numbers: the value in `mix` that separates the draws of one key.
+"""Streams of random numbers: the value in `mix` that keeps draws with one key, for different ends, apart.
 
 Do not change a number: another number is another draw, and changes results.
 """
@@ -49,4 +49,4 @@ COPY = 42  # key of a copy
 
 FILTER = 0xB100F  # after a round: hashes of a Bloom filter
 
-RING_FLOW_SEED = 5  # a seed, not a purpose: keys of a ring's flows; the engine adds to it
+RING_FLOW_SEED = 5  # a seed, not a stream: keys of a ring's flows; the engine adds to it

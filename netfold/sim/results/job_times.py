@@ -23,8 +23,8 @@ from netfold.units import PS_PER_US
 
 
 @dataclass(frozen=True)
-class Stay:
-    """When a job was there; None: not yet, at the end of the variant."""
+class JobTimes:
+    """When a job came, ran and ended; None: not yet, at the end of the variant."""
 
     arrival_ps: int
     admitted_ps: int | None
@@ -70,39 +70,39 @@ class Stay:
         }
 
 
-def overview(variant: str, stays: Sequence[Stay]) -> dict[str, Any]:
+def overview(variant: str, jobs: Sequence[JobTimes]) -> dict[str, Any]:
     """All jobs of a variant together; a figure is None where no job has what it is made of."""
-    ends = [stay.end_ps for stay in stays if stay.end_ps is not None]
-    together = overlapping(stays)
-    is_done = len(ends) == len(stays)
+    ends = [job.end_ps for job in jobs if job.end_ps is not None]
+    together = overlapping(jobs)
+    is_done = len(ends) == len(jobs)
     return {
         "variant": variant,
-        "admission": stays[0].admission,
-        "jobs": len(stays),
+        "admission": jobs[0].admission,
+        "jobs": len(jobs),
         "finished": len(ends),
-        "waited": sum(bool(stay.waiting_ps) or stay.admitted_ps is None for stay in stays),
-        "fallbacks": sum(stay.is_fallback for stay in stays),
-        "makespan_us": us_of(max(ends) - min(stay.arrival_ps for stay in stays)) if is_done else None,
-        "completion_time_us": spread(us_of(stay.completion_ps) for stay in stays),
-        "waiting_us": spread(us_of(stay.waiting_ps) for stay in stays),
-        "slowdown": spread(stay.slowdown for stay in stays),
+        "waited": sum(bool(job.waiting_ps) or job.admitted_ps is None for job in jobs),
+        "fallbacks": sum(job.is_fallback for job in jobs),
+        "makespan_us": us_of(max(ends) - min(job.arrival_ps for job in jobs)) if is_done else None,
+        "completion_time_us": spread(us_of(job.completion_ps) for job in jobs),
+        "waiting_us": spread(us_of(job.waiting_ps) for job in jobs),
+        "slowdown": spread(job.slowdown for job in jobs),
         "overlapping": len(together),
-        "fairness": jain([stay.speed for stay in together if stay.speed is not None]),
+        "fairness": jain([job.speed for job in together if job.speed is not None]),
     }
 
 
-def overlapping(stays: Sequence[Stay]) -> list[Stay]:
+def overlapping(jobs: Sequence[JobTimes]) -> list[JobTimes]:
     """Finished jobs that ran at the same time as another job, for a positive time."""
     contenders = []
-    for index, stay in enumerate(stays):
-        if stay.admitted_ps is None or stay.end_ps is None:
+    for index, job in enumerate(jobs):
+        if job.admitted_ps is None or job.end_ps is None:
             continue
-        for other, another in enumerate(stays):
+        for other, another in enumerate(jobs):
             if other == index or another.admitted_ps is None:
                 continue
-            end_ps = stay.end_ps if another.end_ps is None else min(stay.end_ps, another.end_ps)
-            if max(stay.admitted_ps, another.admitted_ps) < end_ps:
-                contenders.append(stay)
+            end_ps = job.end_ps if another.end_ps is None else min(job.end_ps, another.end_ps)
+            if max(job.admitted_ps, another.admitted_ps) < end_ps:
+                contenders.append(job)
                 break
     return contenders
 

@@ -13,7 +13,7 @@ from typing import Any
 from netfold.errors import DataError, names_hint
 from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import words
-from netfold.sim.report.words import shown
+from netfold.sim.report.words import format_value
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind
@@ -101,13 +101,13 @@ def sentence(parts: Parts) -> str:
         return ""
     first, *others = parts
     close = [part for part in others if part["share"] >= CLOSE * first["share"]]
-    text = f"bottleneck: {_told(first)}"
+    text = f"bottleneck: {_describe(first)}"
     if close:
-        text += f"; close to it: {', '.join(_told(part) for part in close)}"
+        text += f"; close to it: {', '.join(_describe(part) for part in close)}"
     return f"{text}{_following(first)}{_remedy(first)}"
 
 
-def _told(part: Mapping[str, Any]) -> str:
+def _describe(part: Mapping[str, Any]) -> str:
     """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
     share = f"{_percent(part['share'])} of the aggregation"
     match part["cause"]:
@@ -236,16 +236,16 @@ class Group:
         plain = [candidate for candidate in self.ranked if candidate.get("is_uncompressed")]
         return next(reversed(plain or self.ranked), None)
 
-    def value(self, one: Entry) -> float | None:
-        return one["metrics"].get(self.by) if kind(one["verdict"]) in GOOD else None
+    def value(self, entry: Entry) -> float | None:
+        return entry["metrics"].get(self.by) if kind(entry["verdict"]) in GOOD else None
 
-    def times(self, one: Entry) -> float | None:
+    def times(self, entry: Entry) -> float | None:
         # How many times as fast as the baseline.
-        return words.ratio(self.value(self.baseline), self.value(one)) if self.baseline else None
+        return words.ratio(self.value(self.baseline), self.value(entry)) if self.baseline else None
 
-    def rank(self, one: Entry) -> int | None:
+    def rank(self, entry: Entry) -> int | None:
         """From 1; variants whose times are shown alike share it."""
-        value = self.value(one)
+        value = self.value(entry)
         return None if value is None else rank(value, [self.value(other) for other in self.ranked])
 
 
@@ -258,27 +258,28 @@ def _alike(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group]:
+def groups_of(variants: Sequence[Entry], baseline_name: str | None = None) -> list[Group]:
     """The variants of a summary in groups, by label; `named` is the variant wanted as the baseline."""
     by_key: dict[Hashable, list[Entry]] = {}
     for variant in variants:
         by_key.setdefault(_key(variant), []).append(variant)
     labels = _labels([members[0] for members in by_key.values()])
     groups = [
-        Group(label, tuple(members), named) for label, members in zip(labels, by_key.values(), strict=True)
+        Group(label, tuple(members), baseline_name)
+        for label, members in zip(labels, by_key.values(), strict=True)
     ]
     return sorted(groups, key=lambda group: group.label)
 
 
-def _traits(one: Entry) -> dict[str, str]:
+def _traits(entry: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
-    workload = one.get("setup", {}).get("workload", {})
-    settings = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
-    return {"job": one["name"].partition("/")[2], **settings}
+    workload = entry.get("setup", {}).get("workload", {})
+    settings = {key: format_value(value) for key, value in workload.items() if key not in CHOICES}
+    return {"job": entry["name"].partition("/")[2], **settings}
 
 
-def _key(one: Entry) -> Hashable:
-    return tuple(sorted(_traits(one).items()))
+def _key(entry: Entry) -> Hashable:
+    return tuple(sorted(_traits(entry).items()))
 
 
 def _labels(firsts: Sequence[Entry]) -> list[str]:
@@ -294,7 +295,7 @@ def _labels(firsts: Sequence[Entry]) -> list[str]:
     ]
 
 
-def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[dict[str, Any]]:
+def with_ranking(variants: Sequence[dict[str, Any]], baseline_name: str | None) -> list[dict[str, Any]]:
     """Variants of a summary, each with its group, its rank there, and its time relative to the baseline."""
     rankings = {
         variant["name"]: {
@@ -304,7 +305,7 @@ def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[
             "times_baseline": group.times(variant),
             "rank": group.rank(variant),
         }
-        for group in groups_of(variants, named)
+        for group in groups_of(variants, baseline_name)
         for variant in group.members
     }
     return [variant | {"ranking": rankings[variant["name"]]} for variant in variants]
@@ -341,7 +342,11 @@ def answers(groups: Sequence[Group]) -> list[str]:
     more = len(several) - GROUPS_MAX
     return [
         *(text for group in several[:GROUPS_MAX] if (text := _answer(group))),
-        *([f"and {words.counted(more, 'more group')} of variants of equal workload"] if more > 0 else []),
+        *(
+            [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
+            if more > 0
+            else []
+        ),
     ]
 
 
@@ -406,10 +411,10 @@ def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool,
     return key
 
 
-def _cut(one: Entry) -> tuple[float | None, str]:
+def _cut(entry: Entry) -> tuple[float | None, str]:
     """How a variant's gradient is cut: the number of its buckets, and the rule of fusion."""
-    fusion = one.get("setup", {}).get("workload", {}).get("fusion")
-    return one["metrics"].get("buckets"), str(fusion)
+    fusion = entry.get("setup", {}).get("workload", {}).get("fusion")
+    return entry["metrics"].get("buckets"), str(fusion)
 
 
 # The baseline of a comparison, and what makes runs less comparable with it.
@@ -437,11 +442,11 @@ class Baseline:
         ]
         wanted = self.variant or ("" if self.is_only else variant["name"])
         same = next((member for member in mine if member["name"] == wanted), None)
-        named = self.run.summary.get("baseline")
-        return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
+        baseline_name = self.run.summary.get("baseline")
+        return same or (Group(group.label, tuple(mine), baseline_name).baseline if mine else None)
 
 
-def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
+def baseline_of(folder: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
     """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
 
     Of a single run it is the baseline of each group, by default.
@@ -452,22 +457,22 @@ def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
         There is no such folder, number or variant.
     """
     only = Baseline(loaded[0], is_only=len(loaded) == 1)
-    if given is None:
+    if folder is None:
         return only
-    text = str(given)
-    if not given.exists():
+    text = str(folder)
+    if not folder.exists():
         for run in loaded:
             if text in _variants(run):
                 return Baseline(run, text)
         if text.isdecimal():
-            return replace(only, run=_numbered(text, loaded))
-    if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
+            return replace(only, run=_run_numbered(text, loaded))
+    if not folder.exists() and folder.name == text and text not in ("latest", "latest.txt"):
         names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
         raise DataError(
             f"--baseline {text}: there is no run folder and no variant of this name",
             names_hint(text, names, "variants"),
         )
-    run = load(given)
+    run = load(folder)
     return only if run.path == loaded[0].path else Baseline(run)
 
 
@@ -475,8 +480,7 @@ def _variants(run: RunFolder) -> list[str]:
     return [variant["name"] for variant in run.summary["variants"]]
 
 
-def _numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
-    """The run with this number in the table."""
+def _run_numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
     if len(text) > 9 or not 1 <= int(text) <= len(loaded):
         raise DataError(
             f"--baseline {text}: there is no run of this number",
@@ -510,23 +514,23 @@ def require_comparable(runs: Sequence[RunFolder], base: RunFolder) -> None:
 
 def notes_on(run: RunFolder, base: Baseline) -> list[str]:
     """Differences from the baseline's circumstances, and reasons not to rely on the results."""
-    mine, theirs = _circumstances(run), _circumstances(base.run)
+    run_circumstances, base_circumstances = _circumstances(run), _circumstances(base.run)
     notes = [
-        f"{name_of(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
-        for what in mine
-        if mine[what] != theirs[what]
+        f"{name_of(run)}: {what} {run_circumstances[what]}, the baseline has {base_circumstances[what]}"
+        for what in run_circumstances
+        if run_circumstances[what] != base_circumstances[what]
     ]
-    if mine["scenario"] != theirs["scenario"]:
+    if run_circumstances["scenario"] != base_circumstances["scenario"]:
         notes = [
             f"{name_of(run)}: another scenario; variants that the baseline lacks are compared with its own "
             "baseline, if that has an equal workload"
         ]
     else:
-        notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
+        notes += [*_other_inputs(run, base.run), *([] if base.variant else _list_unmatched(run, base.run))]
     notes += _other_workers(run, base)
     notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
-    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
-        notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
+    if unfinished := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
+        notes.append(f"{name_of(run)}: unfinished, {unfinished} did not run to the end")
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
     if set(kinds.values()) - {*GOOD, "stalled"}:
         notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")
@@ -541,17 +545,18 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
 
 def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
     """One note for every named file whose content differs in the baseline."""
-    mine, theirs = (
+    run_inputs, base_inputs = (
         {file["path"]: file["sha256"] for file in both.summary.get("inputs", ())} for both in (run, base)
     )
     return [
-        f"{name_of(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
-        for path in mine
-        if mine[path] != theirs.get(path, mine[path])
+        f"{name_of(run)}: {path} with sha256 {run_inputs[path][:12]}, "
+        f"the baseline has {base_inputs[path][:12]}"
+        for path in run_inputs
+        if run_inputs[path] != base_inputs.get(path, run_inputs[path])
     ]
 
 
-def _unmatched(run: RunFolder, base: RunFolder) -> list[str]:
+def _list_unmatched(run: RunFolder, base: RunFolder) -> list[str]:
     """One note on all variants that the baseline lacks."""
     names = [variant["name"] for variant in base.summary["variants"]]
     missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
@@ -563,11 +568,11 @@ def _unmatched(run: RunFolder, base: RunFolder) -> list[str]:
 
 def _other_workers(run: RunFolder, base: Baseline) -> list[str]:
     """One note on all variants that have other workers than the baseline's of the same name."""
-    theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
+    base_workers = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
     differing = [
-        f"'{name}' has {mine}, '{name}' of the baseline {theirs[name]}"
+        f"'{name}' has {workers}, '{name}' of the baseline {base_workers[name]}"
         for entry in run.summary["variants"]
-        if (mine := entry["metrics"]["workers"]) != theirs.get(name := entry["name"], mine)
+        if (workers := entry["metrics"]["workers"]) != base_workers.get(name := entry["name"], workers)
     ]
     return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
 
