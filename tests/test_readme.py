@@ -18,6 +18,7 @@ from typing import Any
 import click
 import pytest
 import typer
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from netfold.commands.main import app
@@ -243,7 +244,7 @@ def _best(metric: Metric) -> str:
 def all_keys() -> str:
     """The reference of all keys, from the descriptions in the models."""
     variant = Variant.model_json_schema(mode="serialization")
-    header = Header.model_json_schema()
+    header = TypeAdapter(Header).json_schema()
     own = [_resolved(member, header["$defs"]) for member in _members(header["properties"]["profiles"])]
     parts = [
         _section("The file", "", [header]),

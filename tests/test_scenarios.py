@@ -20,7 +20,8 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload.workload_keys import Synthetic, Training
+from netfold.sim.workload.synthetic import Synthetic
+from netfold.sim.workload.workload_keys import Training
 from tests import ROOT
 from tests.examples import PROFILE, nightly
 

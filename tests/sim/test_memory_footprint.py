@@ -20,8 +20,8 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.limits import JobSize, _footprint
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.workload_keys import Training
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only, refused
@@ -294,8 +294,8 @@ def test_a_model_or_batch_that_is_too_large_is_refused_at_once(
 
 
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
-    for spec in (TrainingSpec("mlp", batch=1), TrainingSpec(Ncf(expand=(2, 1)), batch=1)):
-        elements = sum(bucket.elements for bucket in training_workload(spec, 1, 1).buckets)
+    for spec in (Training("mlp", batch=1), Training(Ncf(expand=(2, 1)), batch=1)):
+        elements = sum(bucket.elements for bucket in spec.workload(1, 1).buckets)
         assert spec.elements == elements
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.errors import OptionError
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import registers as arithmetic
@@ -26,7 +27,6 @@ from netfold.switch.profiles import (
     PIPELINE,
     PROFILES,
     Profile,
-    ProfileError,
     derived,
 )
 from netfold.switch.program import VALUES, Program, Register
@@ -124,9 +124,9 @@ MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_full(mistake: str) -> None:
     name, like, changes, message = MISTAKES[mistake]
-    with pytest.raises(ProfileError) as refused:
+    with pytest.raises(OptionError) as refused:
         derived(name, like, changes, "here")
-    assert message == str(refused.value)
+    assert message == f"{refused.value.key}: {refused.value.message}; {refused.value.hint}"
 
 
 def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:

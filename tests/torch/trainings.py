@@ -17,8 +17,8 @@ from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server, State
 from netfold.homomorphic.merge import Merge, Words
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.workload_keys import Training
 
 FAULTS = ("longer", "more", "early", "late error", "other bits", "update", "no tuple")
 
@@ -121,7 +121,7 @@ def weights_of(model: nn.Module) -> Weights:
 
 
 def train_as_simulated(
-    rank: int, spec: TrainingSpec, workers: int, seed: int, steps: int, codecs: list[tuple[str, int]]
+    rank: int, spec: Training, workers: int, seed: int, steps: int, codecs: list[tuple[str, int]]
 ) -> list[Trained]:
     """Train a workload of the simulator with DDP, once with each codec and size of its buckets.
 
@@ -129,7 +129,7 @@ def train_as_simulated(
     """
     results = []
     for codec, bucket in codecs:
-        workload = training_workload(spec, workers, seed)
+        workload = spec.workload(workers, seed)
         assert isinstance(workload, TrainingWorkload)
         model, task = workload.model, workload._task
         makes_updates = codec.startswith(("marsit", "sasg"))

@@ -90,7 +90,7 @@ class NamedNetwork:
 
     @property
     def host_profile(self) -> HostProfile:
-        return NONE if self._first is None else self._first.hosts.profile()
+        return NONE if self._first is None else self._first.hosts.whole()
 
     @property
     def collectives(self) -> tuple[CollectiveSection, ...]:
@@ -149,7 +149,7 @@ def networks_of(
 
 
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
-    graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
     return NamedNetwork(variant.name, variant.topology.kind, graph, profiles, variant, scenario)
 

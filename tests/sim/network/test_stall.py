@@ -142,7 +142,7 @@ def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         self: Fabric, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
     ) -> simpy.Event:
         opened = self._opened.get((job, worker))
-        if worker == 1 and opened and opened.streams_count:
+        if worker == 1 and opened and opened[0]:
             return self._environment.event()
         return original(self, job, worker, segments, scaled)
 

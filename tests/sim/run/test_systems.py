@@ -25,8 +25,8 @@ from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion import BySize
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import nightly
 from tests.registry import known
 from tests.sim.local_training import WORKERS as WORKERS_ON_MNIST
@@ -280,7 +280,7 @@ def locally(kind: str, bucket: int = 25_000_000) -> LocalTraining:
         "integers": Sasg(staleness=4, aggregation="incremental"),
         "summed": SasgSummed(staleness=4),
     }
-    spec = TrainingSpec("mlp", 8, 0.2, BySize(bucket))
+    spec = Training("mlp", batch=8, learning_rate=0.2, fusion=BySize(bucket))
     return train(spec, codecs[kind], SASG_WORKERS, SASG_SEED, SASG_STEPS)
 
 

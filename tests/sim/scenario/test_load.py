@@ -31,7 +31,7 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
 from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
 from netfold.sim.workload.devices import NoDevice
-from netfold.sim.workload.workload_keys import Synthetic
+from netfold.sim.workload.synthetic import Synthetic
 from netfold.topologies.kind import Topology
 from tests import ROOT
 from tests.examples import examples
@@ -215,7 +215,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     right = text.replace("hosts: 0", "hosts: 8").encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(right)))
     scenario = load("-", ["topology.switch=own"])
-    assert (scenario.file, list(scenario.profiles)) == ("<stdin>", ["own"])
+    assert (scenario.file, list(scenario.switch_profiles)) == ("<stdin>", ["own"])
     assert scenario.source_text == right
 
 

@@ -15,7 +15,6 @@ from netfold.commands.main import app
 from netfold.errors import RunError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.sim.plan.plan import SwitchPasses
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand
@@ -436,7 +435,7 @@ def test_passes_are_those_of_the_fit(tmp_path: Path, sets: tuple[str, ...], dema
     program = "atp" if demand.words == 62 else "switchml"
     found = fit(PROFILES[variant.network.profiles[-1]], program, demand)
 
-    assert job_plan(variant).collective.passes == SwitchPasses(found.packet_passes, found.read_passes)
+    assert job_plan(variant).collective.passes == (found.packet_passes, found.read_passes)
     loopback = job_of(variant).loopback_link
     assert (loopback >= 0) == (found.extra_passes > 0)
     if loopback >= 0:
@@ -449,7 +448,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
 
     assert variant.network.profiles[-1] == "mine"
     assert variant.network.delay_ps[0] == 2_000_000
-    assert job_plan(variant).collective.passes == SwitchPasses(1, 0)
+    assert job_plan(variant).collective.passes == (1, 0)
     assert refused(tmp_path, *own, "profiles.mine.stages=10", text=OWN) == (
         "tiny.yaml:14: collective.frame: SwitchML with 64 words a pass needs 36 stateful ALUs in stages "
         "that wait for each other, the 10 stages of mine have room for 28 of its 32 arrays 'values'\n"

@@ -23,7 +23,9 @@ from netfold.sim.scenario.variant_keys import PoissonArrivals
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.sweep_points import resolved_text
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
-from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
+from netfold.sim.workload.gradient_files import GradientFile
+from netfold.sim.workload.synthetic import Synthetic
+from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import PROFILES, Profile
 from tests.sim.scenario.files import changed, told, write
 from tests.sim.scenes import TINY, plan, refused

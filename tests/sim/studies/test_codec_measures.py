@@ -33,7 +33,7 @@ from netfold.sim.studies.codec_study_gradients import (
     read_codecs,
     synthetic_source,
 )
-from netfold.sim.workload import SyntheticSpec
+from netfold.sim.workload.synthetic import SyntheticSpec
 from tests.homomorphic.test_law_twins import Constant
 
 

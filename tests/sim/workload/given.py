@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload import Workload
 from netfold.sim.workload.data_readers import Images, Ratings
 from netfold.sim.workload.fusion import Fusion, NoFusion
 from netfold.sim.workload.model import Model, Parts, Task, TaskSettings
@@ -27,7 +26,7 @@ from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import drawing, one_thread
-from netfold.sim.workload.workload import Score, keyed
+from netfold.sim.workload.workload import Score, Workload, keyed
 
 INPUTS, OUTPUTS, BATCH, SEED = 5, 3, 4, 11
 

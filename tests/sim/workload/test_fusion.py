@@ -13,16 +13,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netfold.errors import DataError
+from netfold.errors import DataError, OptionError
 from netfold.homomorphic.message import Tensor
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import (
     ONE_BUCKET,
     AsGiven,
     BySize,
     Cutter,
     Fusion,
-    FusionError,
     NoFusion,
     Partition,
     bucket_count,
@@ -33,6 +31,7 @@ from netfold.sim.workload.fusion import (
 from netfold.sim.workload.fusion_rules import Costs, LayerFusion, MgWfbp, Omgs, _Rest, predict
 from netfold.sim.workload.layers import Layer, layers_of, place_tensors
 from netfold.sim.workload.workload import keyed, shards
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import nightly, scaled
 from tests.reference.systems import layer_fusion as reference
 from tests.sim.workload import fusion_drawn as drawn
@@ -228,7 +227,7 @@ def test_a_given_partition(buckets: tuple[tuple[str | int, ...], ...], partition
 def test_a_partition_that_does_not_fit_is_reported(
     buckets: tuple[tuple[str | int, ...], ...], message: str, hint: str
 ) -> None:
-    with pytest.raises(FusionError) as caught:
+    with pytest.raises(OptionError) as caught:
         AsGiven(buckets).partition(NAMED)
 
     assert (caught.value.key, caught.value.message, caught.value.hint) == ("buckets", message, hint)
@@ -367,7 +366,7 @@ class ByWork(Fusion):
 )
 def test_a_rule_sees_the_work_of_layers(least_flops: int, layers: list[list[str]]) -> None:
     rule = ByWork(least_flops)
-    workload = training_workload(TrainingSpec("mlp", BATCH, 0.1, rule), 2, 1)
+    workload = Training("mlp", batch=BATCH, learning_rate=0.1, fusion=rule).workload(2, 1)
 
     found = [list(dict.fromkeys(tensor.layer for tensor in bucket.tensors)) for bucket in workload.buckets]
     assert found == layers

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from netfold.errors import DataError
 from netfold.homomorphic.message import StepFact
 from netfold.sim.run.variant import run_variant
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET, NoFusion
 from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Recipe, ScoreMetric, metric_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly
 from tests.registry import registered
 from tests.sim.scenes import plan
@@ -426,8 +426,8 @@ def test_networks_train_the_same_model_as_a_loop(tmp_path: Path) -> None:
         (job,) = run_variant(found, variant).jobs
         losses.append([step.loss for step in job.journal.steps])
     spec = found.variants[0].jobs[0].workload
-    assert isinstance(spec, TrainingSpec)
-    workload = training_workload(spec, 4, found.scenario.seed)
+    assert isinstance(spec, Training)
+    workload = spec.workload(4, found.scenario.seed)
     expected = []
     for step in range(6):
         sums = [
@@ -458,7 +458,12 @@ def test_each_worker_keeps_an_optimizer_of_its_own_from_one_exchange_to_the_next
 ) -> None:
     """Loops of PyTorch, an optimizer for each worker, whose weights are replaced by the mean."""
     task, workers = Given(linear), 2
-    workload = made(task, workers, RATE, Recipe(optimizer, StepDecay(4, 0.5), 3, LOCAL))
+    workload = made(
+        task,
+        workers,
+        RATE,
+        Recipe(optimizer=optimizer, schedule=StepDecay(4, 0.5), steps=3, local_steps=LOCAL),
+    )
     models = [copy.deepcopy(workload.model) for _ in range(workers)]
     theirs = [plain(model.parameters(), RATE) for model in models]
     for step in range(3):
@@ -505,10 +510,12 @@ def test_the_rate_of_an_exchange_is_one_and_its_passes_are_counted() -> None:
     assert [bucket.ready_share for bucket in local.buckets] == [1.0, 1.0]
     assert plain.buckets[0].ready_share < 1
     everything, rate = frozenset(StepFact), StepFact.LEARNING_RATE
-    assert local.facts == Recipe().facts == Recipe(Sgd(), local_steps=2).facts == everything
-    assert Recipe(Adam()).facts == Recipe(Sgd(weight_decay=0.1)).facts == everything - {rate}
-    assert Recipe(Adam(), local_steps=2).facts == everything - {StepFact.KEPT_WEIGHTS}
-    assert Recipe(Sgd(weight_decay=0.1), local_steps=2).facts == everything
+    assert local.facts == Recipe().facts == Recipe(optimizer=Sgd(), local_steps=2).facts == everything
+    assert (
+        Recipe(optimizer=Adam()).facts == Recipe(optimizer=Sgd(weight_decay=0.1)).facts == everything - {rate}
+    )
+    assert Recipe(optimizer=Adam(), local_steps=2).facts == everything - {StepFact.KEPT_WEIGHTS}
+    assert Recipe(optimizer=Sgd(weight_decay=0.1), local_steps=2).facts == everything
 
 
 @pytest.mark.parametrize(
