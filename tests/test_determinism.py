@@ -14,12 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from netfold.commands.main import app
 from netfold.sim.processor import host_isa, variables
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import PROFILE, nightly
 
 VARYING = "run.json"  # the only file that may differ
@@ -94,7 +93,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "same.yaml").write_text(SCENARIO + (MORE_BY_NIGHT if PROFILE == "nightly" else ""))
     if PROFILE != "nightly":
         with contextlib.chdir(folder):
-            here = CliRunner().invoke(app, ["run", "same.yaml", "--out", "first"])
+            here = run_command("run", "same.yaml", "--out", "first")
         assert here.exit_code == 0, here.output
     for out, (changes, options) in {**OTHERS, **(BY_NIGHT if PROFILE == "nightly" else {})}.items():
         done = subprocess.run(

@@ -18,7 +18,7 @@ import pytest
 import typer.main
 from rich.table import Table
 from rich.text import Text
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import netfold
 from netfold.commands.listings import profiles_table
@@ -35,6 +35,7 @@ from netfold.sim import files as durable
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import PROFILE, nightly
 from tests.sim.scenes import TINY, write
 from tests.sim.studies.sweep_scene import BASE, GRID, Inline, use_inline
@@ -51,7 +52,7 @@ def command(tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch) -> Cal
     def invoke(name: str, *words: str) -> Result:
         over = OVER if name == "sweep" else ()
         out = ("--out", str(tmp_path / "runs"))
-        return CliRunner().invoke(app, [name, str(write(tmp_path)), *over, *out, *words])
+        return run_command(name, write(tmp_path), *over, *out, *words)
 
     return invoke
 
@@ -91,7 +92,7 @@ def test_without_a_report_it_is_said_how_to_write_one(
     assert result.stdout.endswith(f"\nResults: {folder}\nTo write a report: netfold report {folder}\n")
     assert "report" not in result.stderr
     assert drawn(tmp_path) == []
-    asked = CliRunner().invoke(app, result.stdout.split("netfold ")[-1].split())
+    asked = run_command(*result.stdout.split("netfold ")[-1].split())
     assert (asked.exit_code, asked.stdout) == (0, f"{folder}/report.html\n")
     assert drawn(tmp_path) == ["figures", "report.html"]
 
@@ -139,7 +140,7 @@ def test_a_report_that_fails_leaves_a_whole_run(
     assert "pass" in result.stdout
     if name == "run":
         assert load(tmp_path / "runs" / "latest").path.resolve() == folder.resolve()
-    assert CliRunner().invoke(app, ["report", str(folder)]).output == f"{folder}/report.html\n"
+    assert run_command("report", folder).output == f"{folder}/report.html\n"
 
 
 def test_python_writes_none_until_asked(
@@ -287,7 +288,7 @@ published: [{{label: {json.dumps(ESCAPES)}, elements_per_s: 1e9, source: {json.d
         ["compare", str(outcome.run_dir)],
         ["validate", str(tmp_path / "t.yaml"), "--set", wrong],
     ):
-        found = CliRunner().invoke(app, arguments).output
+        found = run_command(*arguments).output
         assert not set("\x1b\x07\x7f\x9b") & set(found)
         assert arguments[0] == "compare" or "\\u001b]0;PWN" in found
 
