@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import Merge
@@ -32,6 +33,7 @@ from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network, next_links
+from tests.examples import nightly
 from tests.reference.engine.engine import ReferenceEngine
 
 Words = NDArray[np.int32]
@@ -79,6 +81,12 @@ def reference(
     """The plain-Python engine; it always keeps its log."""
     rules = losses([loss] * len(network.link_source)) if rules is None else rules
     return ReferenceEngine(network, seed, rules)
+
+
+# Of long tests: by day the compiled engine, which does what the plain one does (test_plans), by night both.
+REFERENCE_BY_NIGHT = pytest.mark.parametrize(
+    "engine", [logged, pytest.param(reference, marks=nightly)], ids=["compiled", "reference"]
+)
 
 
 def seeds(make: Make, compiled_count: int, reference_count: int = 2) -> range:
