@@ -12,15 +12,7 @@ import pytest
 from netfold.switch.programs import atp
 from tests.reference.atp.switch import FREE, AtpReference, Entry, Outcome, Verdict
 
-ATP_VERDICTS = {
-    atp.CONSUMED: Verdict.CONSUMED,
-    atp.FORWARD_COMPLETE: Verdict.FORWARD_COMPLETE,
-    atp.FORWARD_ANSWER: Verdict.FORWARD_ANSWER,
-    atp.FORWARD_EVICT: Verdict.FORWARD_EVICT,
-    atp.DROPPED: Verdict.DROPPED,
-    atp.COLLIDED: Verdict.COLLIDED,
-}
-
+ATP_VERDICTS = {getattr(atp, verdict.name): verdict for verdict in Verdict}
 ENTRIES, WORDS = 6, 3
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import pytest
 from hypothesis import given
 
 import netfold
-from netfold.sim.scenario.load import schema
 from netfold.topologies.graph import (
     NODES_MAX,
     PORT_LINK,
@@ -356,23 +354,6 @@ def test_mistakes_are_told_as_of_any_other(topology: Any, words: str) -> None:
         netfold.validate({**SCENARIO, "topology": topology})
 
     assert words in str(caught.value)
-
-
-def test_its_keys_are_in_the_schema() -> None:
-    row = schema()["$defs"]["Row"]
-
-    assert list(row["properties"]) == [
-        "rate",
-        "delay",
-        "buffer",
-        "switch",
-        "kind",
-        *("switches", "middle_rate", "prefix"),
-        *("links", "switch_profiles"),
-    ]
-    assert row["properties"]["middle_rate"]["description"] == "Rate between switches."
-    assert {"$ref": "#/$defs/Row"} in schema()["properties"]["topology"]["anyOf"]
-    assert json.dumps(schema())
 
 
 def nearest(graph: nx.Graph) -> float:
