@@ -146,12 +146,6 @@ def test_bytes_differ_where_nothing_is_pinned_and_it_is_said(runs: Path) -> None
         assert (note in (runs / out / "latest" / "report.html").read_text()) is not is_pinned
 
 
-def python(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script], env=environment(**changes), capture_output=True, text=True, check=True
-    )
-
-
 PINS = """
 import os, torch
 from netfold.sim.processor import instructions, pin

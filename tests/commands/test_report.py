@@ -35,7 +35,7 @@ from netfold.sim import files as durable
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
-from tests.command_line import run_command
+from tests.command_line import run_command, run_python
 from tests.examples import PROFILE, nightly
 from tests.sim.scenes import TINY, write
 from tests.sim.studies.sweep_scene import BASE, GRID, Inline, use_inline
@@ -344,17 +344,6 @@ runpy.run_module("netfold", run_name="__main__")
 """
 
 
-def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
@@ -365,7 +354,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
-    done = python(INTERRUPTED, module)
+    done = run_python("-c", INTERRUPTED, module, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
@@ -429,7 +418,7 @@ def test_what_answers_at_once_imports_nothing_that_takes_long() -> None:
         (["validate", *others], HEAVY, "0 []"),
         (["validate", *own], ("torch",), "0 ['torch']"),
     ]
-    done = python(PROGRAM, json.dumps([(words, heavy) for words, heavy, _ in asked]))
+    done = run_python("-c", PROGRAM, json.dumps([(words, heavy) for words, heavy, _ in asked]))
 
     found = re.findall(r"^STATUS (.*)$", done.stdout, re.MULTILINE)
     assert list(zip([words for words, *_ in asked], found, strict=True)) == [
@@ -452,12 +441,14 @@ print([section.__name__ for section in sections if section.__pydantic_complete__
 def test_a_run_imports_only_what_its_scenario_names_and_its_report_none_of_it(tmp_path: Path) -> None:
     words = ["run", str(write(tmp_path)), "--no-report", "--out", str(tmp_path / "runs")]
 
-    done = python(PROGRAM + PREPARED, json.dumps([(words, ("torch", "matplotlib", "jinja2", "PIL"))]))
+    done = run_python(
+        "-c", PROGRAM + PREPARED, json.dumps([(words, ("torch", "matplotlib", "jinja2", "PIL"))])
+    )
 
     assert done.stdout.splitlines()[-2:] == ["STATUS 0 []", "['Synthetic']"]
     heavy = ("numba", "torch", "simpy", "ruamel.yaml", "netfold.sim.collectives", "netfold.sim.scenario")
 
-    done = python(PROGRAM, json.dumps([(["report", str(tmp_path / "runs" / "latest")], heavy)]))
+    done = run_python("-c", PROGRAM, json.dumps([(["report", str(tmp_path / "runs" / "latest")], heavy)]))
 
     assert done.stdout.splitlines()[-1:] == ["STATUS 0 []"]
 

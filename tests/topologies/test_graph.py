@@ -336,26 +336,6 @@ def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("topology", "words"),
-    [
-        (
-            {"kind": "row"},
-            "<mapping>:3: topology: the key 'switches' is missing\n  switches: Number of switches.",
-        ),
-        ({"kind": "row", "switches": 3, "middle_rat": "1Gbps"}, "did you mean 'middle_rate'?"),
-        ({"kind": "rows", "switches": 3}, "did you mean 'row'? allowed: star, leaf_spine, fat_tree"),
-        ({"kind": "row", "switches": 8193}, "topology.switches: 16386 nodes are too many"),
-        ("row", "write it as {kind: row}"),
-    ],
-)
-def test_mistakes_are_told_as_of_any_other(topology: Any, words: str) -> None:
-    with pytest.raises(netfold.ScenarioError) as caught:
-        netfold.validate({**SCENARIO, "topology": topology})
-
-    assert words in str(caught.value)
-
-
 def nearest(graph: nx.Graph) -> float:
     """Least distance of two nodes in a drawing."""
     places = layout(graph).places.values()

@@ -18,6 +18,7 @@ from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
     AtpServer,
+    Branch,
     Completion,
     Flow,
     Frame,
@@ -31,6 +32,7 @@ from netfold.sim.engine.interface import (
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network, next_links
 from tests.examples import nightly
@@ -52,6 +54,9 @@ MIDDLE = replace(
     frame_of("roce-1024"), name="roce-middle", first_bytes=0, last_bytes=0
 )  # every packet 1106 B
 FOREVER_PS = 10**15
+
+FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
+TWO_LEVELS: dict[str, Any] = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
 
 
 class Make(Protocol):

@@ -41,7 +41,7 @@ from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
-from tests.command_line import run_command
+from tests.command_line import INTERRUPTIBLE, run_command, run_python
 from tests.examples import nightly
 from tests.registry import registered
 from tests.sim.scenes import TINY, entry_of, plan, simulated, write
@@ -468,16 +468,7 @@ def test_errors_of_netfold_itself_are_not_blamed_on_the_codec() -> None:
         raise LockStepError("worker 1 sends something else")
 
 
-# SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
-NETFOLD = """
-import signal
-import netfold.commands.terminal
-from netfold.commands.main import main
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-netfold.commands.terminal.LOG_EVERY_S = 0.2
-main()
-"""
+NETFOLD = f"from netfold.commands import terminal; terminal.LOG_EVERY_S = 0.2; {INTERRUPTIBLE}"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -523,10 +514,8 @@ def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
     def is_cold_in(checkout: Path, **more: str) -> bool:
         """What a process says that runs these sources."""
         code = "from netfold.sim.run.compiling import is_cold; print(is_cold())"
-        environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
-        return (
-            subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=checkout) == b"True\n"
-        )
+        found = run_python("-c", code, cwd=checkout, PYTHONPATH=str(checkout), **more)
+        return found.stdout == "True\n"
 
     compile_engine()
     assert not is_cold()

@@ -38,7 +38,7 @@ from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sw
 from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import RANKING, TaskOutcome, is_source, own_versions, work
 from tests import ROOT
-from tests.command_line import run_command
+from tests.command_line import INTERRUPTIBLE, run_command
 from tests.examples import nightly
 from tests.sim.studies.sweep_scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
 
@@ -335,13 +335,6 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
         page.load_sweep(folder)
 
 
-# SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
-CODE = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from netfold.__main__ import main; main()"
-)
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=nightly)])
@@ -350,7 +343,7 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
 ) -> None:
     """The real command, on real processes: interrupted, continued here, and compared with an unbroken one."""
     file, out = write(tmp_path), tmp_path / "out"
-    command = [sys.executable, "-c", CODE, "sweep", str(file), "--jobs", jobs, "--out", str(out)]
+    command = [sys.executable, "-c", INTERRUPTIBLE, "sweep", str(file), "--jobs", jobs, "--out", str(out)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
@@ -479,14 +472,6 @@ def test_impossible_points_are_refused_together_with_the_points_that_have_them()
     assert (
         "at workers=9, workload.density=1% and 1 more; to leave such points out: `impossible: skip`" in words
     )
-
-
-def test_impossible_points_can_be_left_out() -> None:
-    found = points("sweep: {workers: [8, 9], impossible: skip}\n")
-
-    assert [one.task is None for one in found] == [False, True]
-    assert "cannot place 9 workers on 8 hosts" in found[1].error
-    assert found[1].names == ("ring", "switch")
 
 
 def test_a_value_of_the_command_line_wins_and_makes_points_the_same() -> None:

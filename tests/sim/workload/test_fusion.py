@@ -235,7 +235,6 @@ def test_a_partition_that_does_not_fit_is_reported(
 
 
 EXACT = 1e-9  # of a step: sums of floats in another order
-MS = 10**9
 
 
 def step_ps(rule: Fusion, layers: list[Layer], costs: Costs) -> float:
