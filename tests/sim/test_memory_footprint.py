@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.workload_keys import Training
-from tests import ROOT
+from tests.command_line import run_python
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
@@ -135,14 +132,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def peaks_kib(script: str, file: Path) -> list[int]:
     """What a script prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(file)],
-        cwd=file.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", script, file, cwd=file.parent)
     return [int(line) for line in done.stdout.split()]
 
 

@@ -45,8 +45,6 @@ from tests.soak.judge import (
 from tests.soak.mend import ROUNDS_MAX, mended
 from tests.soak.merges import has_wrong_words
 
-# Names of netfold's records and checks, in one place.
-NAMES = {"finishes": "finishes", "network": ("conservation", "switches_add_up"), "merges": "merges_are_exact"}
 NEVER_CAME = "never got hosts and slots"
 # Acceptable outcomes …
 EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and reported"

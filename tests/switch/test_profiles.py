@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from netfold.errors import OptionError
 from netfold.homomorphic.merge import MERGEABLE, Merge
@@ -35,10 +37,14 @@ from netfold.switch.programs.tree import TREE
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.switch.merging import added, added_lanes, keep_threshold, merged_signs, merged_word
-from tests.switch.pipeline import INT32, int32
 
 FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "summary", "kind", "sources")]
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 1])
 EVERY_PROFILE = pytest.mark.parametrize("found", PROFILES.values(), ids=lambda found: found.name)
+
+
+def int32(words: Sequence[int]) -> NDArray[np.int32]:
+    return np.array(words, np.int32)
 
 
 @EVERY_PROFILE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import pytest
 from hypothesis import given
 
 import netfold
-from netfold.sim.scenario.load import schema
 from netfold.topologies.graph import (
     NODES_MAX,
     PORT_LINK,
@@ -334,43 +332,6 @@ def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
         "middle_rate": "10Gbps",
         "prefix": "r",
     }
-
-
-@pytest.mark.parametrize(
-    ("topology", "words"),
-    [
-        (
-            {"kind": "row"},
-            "<mapping>:3: topology: the key 'switches' is missing\n  switches: Number of switches.",
-        ),
-        ({"kind": "row", "switches": 3, "middle_rat": "1Gbps"}, "did you mean 'middle_rate'?"),
-        ({"kind": "rows", "switches": 3}, "did you mean 'row'? allowed: star, leaf_spine, fat_tree"),
-        ({"kind": "row", "switches": 8193}, "topology.switches: 16386 nodes are too many"),
-        ("row", "write it as {kind: row}"),
-    ],
-)
-def test_mistakes_are_told_as_of_any_other(topology: Any, words: str) -> None:
-    with pytest.raises(netfold.ScenarioError) as caught:
-        netfold.validate({**SCENARIO, "topology": topology})
-
-    assert words in str(caught.value)
-
-
-def test_its_keys_are_in_the_schema() -> None:
-    row = schema()["$defs"]["Row"]
-
-    assert list(row["properties"]) == [
-        "rate",
-        "delay",
-        "buffer",
-        "switch",
-        "kind",
-        *("switches", "middle_rate", "prefix"),
-        *("links", "switch_profiles"),
-    ]
-    assert row["properties"]["middle_rate"]["description"] == "Rate between switches."
-    assert {"$ref": "#/$defs/Row"} in schema()["properties"]["topology"]["anyOf"]
-    assert json.dumps(schema())
 
 
 def nearest(graph: nx.Graph) -> float:

@@ -30,10 +30,7 @@ class Faulty(Codec):
     fault: str
     at: int = 1
     kind: ClassVar[str] = "faulty"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.FLOAT_ADD})
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return _FaultyEncoder(self.fault if rank == self.at or self.fault == "update" else "")
@@ -67,10 +64,7 @@ class Counting(Codec):
     """The server adds the gradients, and the number of its answers so far to every element."""
 
     kind: ClassVar[str] = "counting"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD, Merge.GATHER})
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD, Merge.GATHER})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return _GatheredEncoder()

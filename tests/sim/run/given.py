@@ -104,10 +104,7 @@ class Charged(Codec):
 
     given: Sequence[Given]  # of each worker
     kind: ClassVar[str] = "charged"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD})
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return ChargedEncoder(self.given[rank])

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from netfold import kinds
 from netfold.errors import OptionError
-from netfold.kinds import family, register, registered
+from netfold.kinds import family, register
 from netfold.sim.keys import NO_KEY, ByKind, Count, Option, Section, Time, keys, written
 from netfold.sim.scenario.faults import BurstLoss, Loss, SwitchReboot
 from netfold.sim.scenario.variant_keys import FixedArrivals
@@ -120,18 +120,6 @@ def test_keys_and_schema_come_from_the_fields() -> None:
     assert square["properties"]["kind"]["const"] == "square"
     assert square["properties"]["edge"]["default"] == {"delay": "0ps"}
     assert schema["properties"]["shape"]["default"] == written(Square(2))
-
-
-def test_one_of_ones_own_is_registered_like_those_of_netfold() -> None:
-    @register
-    @dataclass(frozen=True)
-    class Circle(Shape):
-        """A circle."""
-
-        kind: ClassVar[str] = "circle"
-
-    assert registered(Shape) == {"square": Square, "circle": Circle}
-    assert drawn({"kind": "circle"}) == Circle()
 
 
 @pytest.mark.parametrize(

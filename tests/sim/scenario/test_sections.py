@@ -610,7 +610,6 @@ TWO_RACKS = TINY.replace(
     "{kind: star, hosts: 4, rate: 100Gbps, delay: 1us, switch: tofino1}",
     "{kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 4, switch: tofino1}",
 ).replace("workers: 3", "workers: {count: 6, placement: spread}")
-ONE = "collective.aggregators=one"
 SPINE = "collective.switch=spine0"
 SHARP = "collective={kind: in_network, program: tree, frame: roce-2048}"
 

@@ -12,11 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import netfold
 import netfold.sim.studies.codec_study_gradients
-from netfold.commands.main import app
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
@@ -32,6 +30,7 @@ from netfold.sim.studies.codec_study_gradients import (
     refuse_more_than_fits,
     synthetic_source,
 )
+from tests.command_line import run_command
 
 OPTIONS = {
     "elements": "1e3",
@@ -308,7 +307,7 @@ def test_wrong_shapes_are_reported(shapes: object, message: str) -> None:
 def test_on_the_command_line(tmp_path: Path) -> None:
     def run(*words: str) -> tuple[int, str]:
         place = ("--out", str(tmp_path), "--workers", "2", "--rounds", "1")
-        done = CliRunner().invoke(app, ["codecs", "study", "none", *place, *words])
+        done = run_command("codecs", "study", "none", *place, *words)
         return done.exit_code, " ".join((done.output + str(done.exception or "")).split())
 
     code, text = run("--shape", "128x64,128,10x128,10", "--density", "1%", "--json")

@@ -122,6 +122,10 @@ def by_name(workload: Workload, parts: Any) -> dict[str, NDArray[np.float32]]:
     }
 
 
+def buffers_of(model: nn.Module) -> dict[str, bytes]:
+    return {name: one.numpy().tobytes() for name, one in model.named_buffers()}
+
+
 def weights_of(workload: TrainingWorkload) -> dict[str, NDArray[np.float32]]:
     return {name: one.detach().numpy().copy() for name, one in workload.model.named_parameters()}
 

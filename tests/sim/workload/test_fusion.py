@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
@@ -32,7 +31,7 @@ from netfold.sim.workload.fusion_rules import Costs, LayerFusion, MgWfbp, Omgs, 
 from netfold.sim.workload.layers import Layer, layers_of, place_tensors
 from netfold.sim.workload.workload import keyed, shards
 from netfold.sim.workload.workload_keys import Training
-from tests.examples import nightly, scaled
+from tests.examples import scaled
 from tests.reference.systems import layer_fusion as reference
 from tests.sim.workload import fusion_drawn as drawn
 
@@ -235,7 +234,6 @@ def test_a_partition_that_does_not_fit_is_reported(
 
 
 EXACT = 1e-9  # of a step: sums of floats in another order
-MS = 10**9
 
 
 def step_ps(rule: Fusion, layers: list[Layer], costs: Costs) -> float:
@@ -304,17 +302,6 @@ def test_what_is_left_takes_a_start_and_every_layer_alone_at_least() -> None:
             alone = [cost.ps(layer.elements) - cost.start_ps for layer in layers]
             expected = [cost.start_ps + sum(alone[first:]) for first in range(6)]
             assert least.tolist() == pytest.approx([*expected, 0.0])
-
-
-@nightly  # of a processor that nobody else uses
-def test_three_hundred_layers_take_a_second() -> None:
-    draw = random.Random(300)
-    instances = [(drawn.layers(draw, 300), drawn.costs(draw)) for _ in range(4)]
-    started = time.process_time()
-    for layers, costs in instances:
-        LayerFusion(costs=costs).partition(layers)
-
-    assert time.process_time() - started < 4 * 1.5
 
 
 @pytest.mark.parametrize("sorts", [False, True])

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,21 +20,19 @@ from torch import Tensor, nn
 
 from netfold.errors import DataError
 from netfold.homomorphic.message import StepFact
-from netfold.sim.run.variant import run_variant
 from netfold.sim.workload.fusion import ONE_BUCKET, NoFusion
 from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Recipe, ScoreMetric, metric_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
-from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly
 from tests.registry import registered
-from tests.sim.scenes import plan
 from tests.sim.workload.given import (
     OUTPUTS,
     SEED,
     Given,
+    buffers_of,
     by_name,
     bytes_of,
     dropping,
@@ -283,10 +280,6 @@ def test_memory_is_that_of_the_weights_and_a_gradient_for_each_worker() -> None:
 STATISTICS = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 
 
-def buffers_of(model: nn.Module) -> dict[str, bytes]:
-    return {name: one.numpy().tobytes() for name, one in model.named_buffers()}
-
-
 def test_statistics_are_those_of_worker_0() -> None:
     """A model that sees the batches of worker 0 alone, at the same weights."""
     task = Given(normed)
@@ -322,20 +315,6 @@ def test_a_test_uses_running_statistics_and_changes_nothing() -> None:
     assert buffers_of(workload.model) == before
     assert [module.training for module in workload.model] == [True, True, True, False]  # type: ignore[attr-defined]
     assert workload.model.training
-
-
-def test_statistics_restart_and_resume() -> None:
-    """Those of a whole training, by the test of optimizers; here what a state has of them."""
-    workload, other = made(Given(normed), 2), made(Given(normed), 2)
-    start = buffers_of(workload.model)
-    train(workload, range(3))
-    state = workload.state()
-    assert set(state["buffers"]) == set(STATISTICS)
-    statistics = buffers_of(workload.model)
-    workload.restart()
-    assert buffers_of(workload.model) == start
-    other.restore(state)
-    assert buffers_of(other.model) == statistics
 
 
 def test_a_model_that_is_built_otherwise_each_time_is_refused_at_the_restart() -> None:
@@ -390,55 +369,6 @@ def test_dropout_is_keyed_by_step_and_worker() -> None:
     assert len({dropped(5, worker) for worker in range(3)}) > 1
     assert len({dropped(step, 0) for step in range(5, 9)}) > 1
     torch.set_rng_state(state)
-
-
-NETWORKS = """\
-name: same-weights
-topology: {kind: star, hosts: 4, rate: 10Gbps, switch: ideal}
-workers: 4
-workload: {kind: training, model: mlp, batch: 8, steps: 6, learning_rate: 0.05, bucket: 8KB,
-           optimizer: {kind: sgd, momentum: 0.9}, schedule: {kind: cosine, warmup: 2}}
-codec: {kind: packed, values: exact}
-collective: {kind: in_network}
-variants:
-  - name: switch
-  - name: ring
-    codec: {kind: exact}
-    collective: {kind: ring}
-  - {name: lossless, codec: {kind: lossless, values: exact}, collective: {kind: ring}}
-  - {name: block-sparse, codec: {kind: block_sparse, values: exact}, collective: {kind: ring}}
-  - {name: dense, codec: {kind: dense, values: exact}}
-  - {name: auto, codec: {kind: auto, values: exact}}
-  - name: two-in-flight
-    overlap: {buckets_in_flight: 2}
-    collective: {kind: all_gather}
-"""
-
-
-def test_networks_train_the_same_model_as_a_loop(tmp_path: Path) -> None:
-    """Losses of all steps, bit for bit: of the simulated network and of a loop of true sums.
-
-    Those are in the longest floats, which hold the sum of four float32 values of like size.
-    """
-    found = plan(tmp_path, text=NETWORKS)
-    losses = []
-    for variant in found.variants:
-        (job,) = run_variant(found, variant).jobs
-        losses.append([step.loss for step in job.journal.steps])
-    spec = found.variants[0].jobs[0].workload
-    assert isinstance(spec, Training)
-    workload = spec.workload(4, found.scenario.seed)
-    expected = []
-    for step in range(6):
-        sums = [
-            np.sum(parts, axis=0, dtype=np.longdouble)
-            for parts in zip(*workload.gradients(step), strict=True)
-        ]
-        expected.append(workload.loss)
-        workload.apply(step, [total.astype(np.float32) for total in sums])
-
-    assert losses == [expected] * 7
-    assert len(set(expected)) == 6
 
 
 RATE, LOCAL = 0.2, 3

@@ -26,6 +26,7 @@ from tests.sim.workload.given import (
     INPUTS,
     OUTPUTS,
     Given,
+    buffers_of,
     by_name,
     bytes_of,
     flat,
@@ -72,11 +73,12 @@ def test_state_is_what_is_counted_and_a_stop_changes_nothing(name: str, local_st
     train(whole, range(10))
     train(first, range(5))
     state = first.state()
-    before = flat(state)
+    before, norm, statistics = flat(state), first.update_norm, buffers_of(first.model)
     train(first, range(5, 7))
     assert flat(state) == before  # it is a copy
     train(resumed, range(2))
     resumed.restore(state)
+    assert (resumed.update_norm, buffers_of(resumed.model)) == (norm, statistics)
     train(resumed, range(5, 10))
 
     assert bytes_of(whole) == bytes_of(resumed)

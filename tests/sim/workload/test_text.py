@@ -176,24 +176,6 @@ def test_pieces_of_a_word_are_the_longest_first(words: dict[str, int], vocabular
         assert expected is None or "".join(piece.removeprefix("##") for piece in found) == word
 
 
-@pytest.mark.slow
-def test_a_text_is_all_in_pieces_that_spell_it() -> None:
-    found = load_pieces("shakespeare", 1200)
-    words = words_of(load_text("shakespeare"))[:500]
-    spelled, place = [], 0
-    for word in words:
-        own = ""
-        while len(own) < len(word):
-            own += found.names[found.numbers[place]].removeprefix("##")
-            place += 1
-        spelled.append(own)
-
-    assert spelled == words
-    assert len(found.names) == 1200
-    assert found.numbers.min() >= len(SPECIAL)  # every letter is in the vocabulary
-    assert found.numbers.max() < 1200
-
-
 def test_pieces_are_kept_and_made_again_if_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -437,6 +419,24 @@ def test_workers_and_steps_ask_different_questions() -> None:
     assert not set.intersection(*tokens)
     assert torch.equal(task.samples(1, 0)[1], found[1, 0][1])
     assert not torch.equal(found[0, 0][1], found[1, 0][1])
+
+
+@pytest.mark.usefixtures("short_text")
+def test_a_text_is_all_in_pieces_that_spell_it() -> None:
+    found = load_pieces("shakespeare", 1200)
+    words = words_of(load_text("shakespeare"))[:500]
+    spelled, place = [], 0
+    for word in words:
+        own = ""
+        while len(own) < len(word):
+            own += found.names[found.numbers[place]].removeprefix("##")
+            place += 1
+        spelled.append(own)
+
+    assert spelled == words
+    assert len(found.names) == 1200
+    assert found.numbers.min() >= len(SPECIAL)  # every letter is in the vocabulary
+    assert found.numbers.max() < 1200
 
 
 @pytest.mark.usefixtures("short_text")
