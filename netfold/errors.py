@@ -3,6 +3,7 @@
     NetfoldError            exit status
     ├── ScenarioError       2   a scenario file, or a value given with --set, that cannot be used
     │   └── MistakesError   2   several of these
+    ├── OptionError         2   a value of an option that cannot be used; also a ValueError
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     │   └── UnwrittenError  1   a result that cannot be written
     ├── files.UnreadableError  2  a file that cannot be read: why
@@ -80,6 +81,15 @@ class ScenarioError(NetfoldError):
         return ": ".join(part for part in (where, path, super().__str__()) if part)
 
 
+class OptionError(NetfoldError, ValueError):
+    """A value of an option that cannot be used, by itself or beside others; `key` is that of the value."""
+
+    def __init__(self, key: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.args = (key, message, hint)  # what pickle calls __init__ with
+        self.key = key
+
+
 class UnknownKeyError(ScenarioError):
     """An unknown key; `meant` is the nearest known one."""
 
@@ -147,10 +157,6 @@ def as_one_error(mistakes: Iterable[ScenarioError]) -> ScenarioError:
 
 class DataError(NetfoldError):
     """A data set or run folder that is missing, unfinished or damaged."""
-
-
-class UserModelError(DataError):
-    """A user's model that cannot be trained: what is wrong, where, and what to do."""
 
 
 class UnwrittenError(DataError):

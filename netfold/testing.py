@@ -70,13 +70,6 @@ _WORKERS = (1, 2, 3, 8, 32)
 _SIZES = (1, 63, 100, 4097)
 
 
-class LawCase(NamedTuple):
-    """Gradients of all workers, and a description for errors."""
-
-    gradients: list[Gradient]
-    description: str
-
-
 def support(pattern: str, elements: int, density: float, *, random: np.random.Generator) -> NDArray[np.bool_]:
     """A random support: single elements, whole rows of 64, or the same columns of every row."""
     if pattern == "rows":
@@ -101,7 +94,7 @@ def values(kind: str, elements: int, random: np.random.Generator) -> Gradient:
     return samples.astype(np.float32)
 
 
-def law_cases(codec: Codec, count: int, seed: int) -> Iterator[LawCase]:
+def law_cases(codec: Codec, count: int, seed: int) -> Iterator[tuple[list[Gradient], str]]:
     """Gradients of as many workers as the codec has room for; `seed` decides all random choices."""
     for number in range(count):
         random = np.random.default_rng([seed, number])
@@ -120,7 +113,7 @@ def law_cases(codec: Codec, count: int, seed: int) -> Iterator[LawCase]:
         ]
         sizes = f"{workers} workers, {elements} elements"
         description = f"case {number} (seed {seed}): {sizes}, {kind}, {density:.1%} {pattern}"
-        yield LawCase(gradients, description)
+        yield gradients, description
 
 
 # Steps without a model, for codecs that look at a step before its first bucket.
@@ -444,13 +437,13 @@ def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
         require(not size_bytes, f"a round without elements announces {size_bytes} bytes: {_EMPTY}")
     refusal: EncodeError | None = None
     refused = 0
-    for number, case in enumerate(law_cases(codec, cases, seed)):
+    for number, (gradients, description) in enumerate(law_cases(codec, cases, seed)):
         try:
-            _check_case(codec, case, number, seed)
+            _check_case(codec, gradients, number, seed)
         except EncodeError as error:
             refusal, refused = error, refused + 1
         except AssertionError as error:
-            raise AssertionError(f"{codec!r}, {case.description}: {error}") from error
+            raise AssertionError(f"{codec!r}, {description}: {error}") from error
     require(refused < cases or not cases, f"{codec!r} refuses all {cases} cases, the last one: {refusal}")
     try:
         check_many_rounds(codec, seed)
@@ -502,11 +495,11 @@ def tree(ranks: Sequence[int]) -> Order:
     return [tree(ranks[:middle]), tree(ranks[middle:])]
 
 
-def _check_case(codec: Codec, case: LawCase, number: int, seed: int) -> None:
-    workers = len(case.gradients)
+def _check_case(codec: Codec, gradients: list[Gradient], number: int, seed: int) -> None:
+    workers = len(gradients)
     order = np.random.default_rng([seed, number, 1]).permutation(workers).tolist()
-    check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order=order)
-    _check_rounds(codec, case.gradients, seed)
+    check_round(codec, gradients, Round(number % 10, number % 3, workers, seed), order=order)
+    _check_rounds(codec, gradients, seed)
 
 
 def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:

@@ -14,12 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from netfold.commands.main import app
 from netfold.sim.processor import host_isa, variables
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import PROFILE, nightly
 
 VARYING = "run.json"  # the only file that may differ
@@ -94,7 +93,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "same.yaml").write_text(SCENARIO + (MORE_BY_NIGHT if PROFILE == "nightly" else ""))
     if PROFILE != "nightly":
         with contextlib.chdir(folder):
-            here = CliRunner().invoke(app, ["run", "same.yaml", "--out", "first"])
+            here = run_command("run", "same.yaml", "--out", "first")
         assert here.exit_code == 0, here.output
     for out, (changes, options) in {**OTHERS, **(BY_NIGHT if PROFILE == "nightly" else {})}.items():
         done = subprocess.run(
@@ -145,12 +144,6 @@ def test_bytes_differ_where_nothing_is_pinned_and_it_is_said(runs: Path) -> None
         assert recorded(runs, out) == ("x86-64-v3" if is_pinned else host_isa(), is_pinned)
         assert (f"note: {note}" in (runs / f"{out}.txt").read_text()) is not is_pinned
         assert (note in (runs / out / "latest" / "report.html").read_text()) is not is_pinned
-
-
-def python(script: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script], env=environment(**changes), capture_output=True, text=True, check=True
-    )
 
 
 PINS = """

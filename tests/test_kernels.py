@@ -128,6 +128,24 @@ def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     assert line.endswith("Set NETFOLD_CACHE to a folder that can be written")
 
 
+@pytest.mark.processes
+def test_code_that_is_kept_is_loaded_without_the_compiler() -> None:
+    """What Numba needs only to compile is not imported, and a kernel that nobody uses is not made."""
+    assert int(mix(1, 2, 3)) == mix_plain(1, 2, 3)  # its code is kept from here on
+    code = (
+        "import sys\n"
+        "from netfold.kernels import keyed\n"
+        "print(int(keyed.mix(1, 2, 3)) == keyed.mix_plain(1, 2, 3), 'numba.np.arraymath' in sys.modules)\n"
+        "print(type(keyed.mix).__name__, type(keyed.splitmix64).__name__)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "True False\nKernel _Deferred\n"
+
+
 def half(number: int) -> int:
     return number >> 1
 

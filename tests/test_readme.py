@@ -18,7 +18,7 @@ from typing import Any
 import click
 import pytest
 import typer
-from typer.testing import CliRunner
+from pydantic import TypeAdapter
 
 from netfold.commands.main import app
 from netfold.sim.keys import NAME_PATTERN
@@ -29,6 +29,7 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
 from netfold.sim.scenario.variant_keys import Header, Variant
 from netfold.units import FRACTION_PATTERN, RATE, SIZE, TIME
+from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
@@ -167,7 +168,7 @@ def test_commands_print_what_is_shown(
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
     for step in quick(chapters(document)[heading]):
-        result = CliRunner().invoke(app, shlex.split(step.command)[1:])
+        result = run_command(*shlex.split(step.command)[1:])
 
         assert missing(step.output, result.output) == []
 
@@ -243,7 +244,7 @@ def _best(metric: Metric) -> str:
 def all_keys() -> str:
     """The reference of all keys, from the descriptions in the models."""
     variant = Variant.model_json_schema(mode="serialization")
-    header = Header.model_json_schema()
+    header = TypeAdapter(Header).json_schema()
     own = [_resolved(member, header["$defs"]) for member in _members(header["properties"]["profiles"])]
     parts = [
         _section("The file", "", [header]),

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
-from netfold.commands.main import app
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload.workload_keys import Synthetic, Training
+from netfold.sim.workload.synthetic import Synthetic
+from netfold.sim.workload.workload_keys import Training
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import PROFILE, nightly
 
 SCENARIOS = ROOT / "scenarios"
@@ -99,7 +99,7 @@ def schema() -> Any:
 
 
 def test_the_schema_is_the_one_that_netfold_prints() -> None:
-    printed = CliRunner().invoke(app, ["schema"]).stdout
+    printed = run_command("schema").stdout
 
     assert printed == (SCENARIOS / "schema.json").read_text("utf-8")  # netfold schema > scenarios/schema.json
 

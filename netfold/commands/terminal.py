@@ -158,12 +158,13 @@ def write_figure(path: Path, svg: bytes | None) -> None:
 def progress_bar(has_lines: bool = True) -> Iterator[Callable[[str, float, float], None]]:
     """Show progress on stderr: a bar on a terminal, which is removed at the end; otherwise lines of text."""
     from rich.console import Console
-    from rich.progress import Progress
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _Log() if has_lines else lambda *_: None
         return
+    from rich.progress import Progress
+
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)

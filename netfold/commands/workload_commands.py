@@ -239,11 +239,11 @@ def capture(
     """
     from netfold.sim.capture.capture import check_settings, launch, print_error, summary
 
-    training = launch(command, check_settings(out, steps, skip))
-    if training.trace is None:
-        print_error(training.lines, str(out))
-        raise typer.Exit(training.status or EXIT_NOT_WRITTEN)
-    for line in (*summary(training.trace), str(out)):
+    status, trace, lines = launch(command, check_settings(out, steps, skip))
+    if trace is None:
+        print_error(lines, str(out))
+        raise typer.Exit(status or EXIT_NOT_WRITTEN)
+    for line in (*summary(trace), str(out)):
         print_line(line)
-    if training.status:
-        raise typer.Exit(training.status)
+    if status:
+        raise typer.Exit(status)

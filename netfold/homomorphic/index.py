@@ -480,9 +480,9 @@ BLOCK_ELEMENTS_MAX = 65_536
 
 
 class AgreedUnion(NamedTuple):
-    """The agreed index of a round; all fields except `own` are the same at every worker."""
+    """The agreed index of a round; all fields except `own_support` are the same at every worker."""
 
-    own: WideIndex  # (⌈elements / 64⌉,) the support of this worker
+    own_support: WideIndex  # (⌈elements / 64⌉,) the support of this worker
     union: WideIndex  # the union support; bloom: and false positives
     union_elements: int  # set bits of the union
     merged: tuple[Merged, ...]  # the messages sent along with the index
@@ -491,7 +491,7 @@ class AgreedUnion(NamedTuple):
 class _Scan(NamedTuple):
     """A worker's scan of its gradient."""
 
-    own: WideIndex
+    own_support: WideIndex
     elements: int
     work: Work
     """Work of the scan, charged with the first message."""
@@ -553,19 +553,19 @@ def exchange_index(
 
 def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     """Exchange one bit per element."""
-    words = _narrow(scan.own, scan.elements)
+    words = _narrow(scan.own_support, scan.elements)
     # The merged words are compared with the sent ones, and widened; then their bits are counted.
-    decode_work = Work(3 * words.nbytes + scan.own.nbytes, scan.own.nbytes)
+    decode_work = Work(3 * words.nbytes + scan.own_support.nbytes, scan.own_support.nbytes)
     united, *others = yield (Message(words, Merge.OR, "index", scan.work, decode_work=decode_work), *beside)
     check_contains(words, united.words)
     union = widen(united.words)
     _check_end(union, scan.elements, "elements")
-    return AgreedUnion(scan.own, union, count_members(union), tuple(others))
+    return AgreedUnion(scan.own_support, union, count_members(union), tuple(others))
 
 
 def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     """Exchange one bit per 64 elements, then the words that have a member at any worker."""
-    support = scan.own
+    support = scan.own_support
     blocks = np.empty(-(-support.size // 32), np.uint32)
     live_bytes = support.itemsize * -(-support.size // WORD_ELEMENTS)
     write_index(support, blocks)
@@ -629,7 +629,7 @@ def _exchange_bloom(
 
 def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Message, ...]) -> Operations:
     """Exchange a filter and query it for all elements. A small filter only has more false positives."""
-    support = scan.own
+    support = scan.own_support
     key = np.uint64(mix_plain(round.seed, round.step, round.bucket, rng_streams.FILTER))
     filled = np.zeros(filter.words, np.uint64)
     inserted_bytes = filled.itemsize * filter.hashes * insert(support, 0, filter.hashes, key, filled)
@@ -658,8 +658,8 @@ def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Me
 
 def _count_message(scan: _Scan, workers: int) -> Message:
     """A worker's number of members, limited so that the sum stays in int32."""
-    count = min(count_members(scan.own), WORD_MAX // workers)
-    work = Work(scan.work.read_bytes + scan.own.nbytes, scan.work.written_bytes + 4)
+    count = min(count_members(scan.own_support), WORD_MAX // workers)
+    work = Work(scan.work.read_bytes + scan.own_support.nbytes, scan.work.written_bytes + 4)
     return Message(np.array([count], np.int32), Merge.ADD, "count", work)
 
 

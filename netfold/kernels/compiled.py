@@ -140,7 +140,7 @@ class _Deferred:
     """A stand-in for a kernel, until Python uses it or anything is compiled.
 
     Most kernels are only called by others, in whose kept code they are. What is made replaces its stand-in
-    in all modules that know it by its name, so later calls have no detour.
+    in netfold's modules that know it by its name, so their later calls have no detour.
     """
 
     def __init__(self, function: Callable[..., Any], make: Callable[[Any], Any]) -> None:
@@ -163,8 +163,8 @@ class _Deferred:
             if self._made is None:
                 self.make()
                 _waiting.remove(self)
-                for module in list(sys.modules.values()):
-                    held = vars(module) if isinstance(module, ModuleType) else {}
+                for name, module in list(sys.modules.items()):
+                    held = getattr(module, "__dict__", {}) if name.startswith("netfold.") else {}
                     if held.get(self.__name__) is self:
                         held[self.__name__] = self._made
         return self._made

@@ -13,7 +13,7 @@ from dataclasses import Field as DataclassField
 from functools import cache, partial
 from itertools import pairwise
 from textwrap import fill
-from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -329,18 +329,6 @@ def _describe(section: type[AnySection], properties: dict[str, Any]) -> None:
             properties[key]["default"] = written(field.default)
 
 
-class KeyValueError(ValueError):
-    """A value of an option that does not fit its other ones; a second line of the message is a hint."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.args = (key, message)  # what pickle calls __init__ with
-        self.key = key
-
-    def __str__(self) -> str:
-        return str(self.args[1])
-
-
 class Option:
     """What a scenario can name or describe: a frozen dataclass whose fields are the keys.
 
@@ -352,7 +340,7 @@ class Option:
     def __post_init__(self) -> None:
         """Refuse values that do not fit together, of a file and in Python alike.
 
-        With a `KeyValueError`, or a ValueError where no key is to blame more than another. It calls that of
+        With an `OptionError`, or a ValueError where no key is to blame more than another. It calls that of
         the next base.
         """
 
@@ -372,7 +360,8 @@ class Option:
         arguments = resolved["schema"]
         while arguments["type"] != "dataclass-args":
             arguments = arguments["schema"]
-        arguments["fields"] = [field for field in arguments["fields"] if field["name"] in names]
+        by_name = {field["name"]: field for field in arguments["fields"]}
+        arguments["fields"] = [by_name[name] for name in names]
         resolved["fields"] = names
         return schema
 
@@ -391,13 +380,17 @@ class Option:
 
 
 AnySection = Section | Option
+S = TypeVar("S", bound=AnySection)
 NO_KEY = {"is_key": False}
 """Metadata of a field of an option that no file can set."""
 
 
 def key_fields(option: type[Option]) -> list[DataclassField[Any]]:
+    """The fields of an option that are keys: its own, then those of its bases."""
     every: tuple[DataclassField[Any], ...] = fields(option)  # type: ignore[arg-type]
-    return [field for field in every if field.metadata.get("is_key", True)]
+    own = vars(option).get("__annotations__", {})
+    by_class = sorted(every, key=lambda field: field.name not in own)
+    return [field for field in by_class if field.metadata.get("is_key", True)]
 
 
 class ByKind:
@@ -409,13 +402,11 @@ class ByKind:
 
     def sections(self, source: Any) -> Mapping[str, Callable[[], type[AnySection]]]:
         """What makes the section of each kind; `source` is the marked type."""
-        return {
-            kind: partial(_itself, section) for section in members_of(source) for kind in kinds_of(section)
-        }
+        return by_kind(members_of(source))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda value: _of_kind(value, self.sections(source)),
+            lambda value: of_kind(value, self.sections(source)),
             metadata={"marked": source},
             serialization=core_schema.plain_serializer_function_ser_schema(written),
         )
@@ -430,11 +421,16 @@ class ByKind:
         )
 
 
+def by_kind(sections: Iterable[type[AnySection]]) -> dict[str, Callable[[], type[AnySection]]]:
+    # What makes each: itself.
+    return {kind: partial(_itself, section) for section in sections for kind in kinds_of(section)}
+
+
 def _itself(section: type[AnySection]) -> type[AnySection]:
     return section
 
 
-def _of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]]]) -> object:
+def of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]]]) -> object:
     """The section that a mapping describes; an error becomes the cause of the field's."""
     if isinstance(value, AnySection):  # a default
         return value
@@ -463,6 +459,15 @@ def _read(section: type[AnySection]) -> CoreSchema:
         return section.__pydantic_core_schema__
     option: Any = section
     return core_schema.no_info_before_validator_function(_without_kind, _adapter_of(option).core_schema)
+
+
+def read(section: type[S], value: Any) -> S:
+    """A section or an option without a `kind`, from a mapping."""
+    if issubclass(section, Section):
+        return section.model_validate(value)
+    option: Any = section
+    made: S = _adapter_of(option).validate_python(value)
+    return made
 
 
 def _without_kind(value: Any) -> Any:
@@ -636,7 +641,7 @@ class ScenarioInfo(Protocol):
     def seed(self) -> int: ...
 
     @property
-    def profiles(self) -> Mapping[str, Profile]: ...  # custom switch profiles by name
+    def switch_profiles(self) -> Mapping[str, Profile]: ...  # custom switch profiles by name
 
     # What to raise when the value at a path is unusable.
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError: ...

@@ -26,8 +26,8 @@ from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import answer_of_server
 from netfold.homomorphic.merge import Merge, Merged, gather
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step, merged_message
-from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.synthetic import SyntheticSpec
 
 # Memory available for a run, by the system and by its control groups.
 
@@ -139,7 +139,7 @@ def sample_of(spec: SyntheticSpec) -> list[Gradient]:
     small = replace(
         spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), shapes=(), ready_shares=(), fusion=ONE_BUCKET
     )
-    return [buckets[0] for buckets in synthetic_workload(small, _MORE, 0).gradients(0)]
+    return [buckets[0] for buckets in small.workload(_MORE, 0).gradients(0)]
 
 
 def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: bool = False) -> Footprint:

@@ -459,7 +459,7 @@ def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool 
     ------
     FitError
         The switch cannot run it, or it needs more than there is.
-    switch.program.UnknownProgramError
+    ValueError
         There is no such program.
     """
     program = declare_on(profile, program_name, demand)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netfold.errors import names_hint
+from netfold.errors import OptionError, names_hint
 from netfold.homomorphic.merge import MERGEABLE, Merge
 
 # The capabilities of a switch as data: the fields of a profile, each number with its source.
@@ -103,19 +103,6 @@ class Profile:
     def salus(self) -> int:
         # Those of one pipeline.
         return self.stages * self.salus_per_stage
-
-
-class ProfileError(ValueError):
-    """An invalid profile: the key, the value found, and the values allowed."""
-
-    def __init__(self, key: str, message: str, hint: str) -> None:
-        super().__init__(key, message, hint)
-        self.key = key
-        self.message = message
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.message}; {self.hint}"
 
 
 __all__ = ["PROFILES", "Profile"]
@@ -294,24 +281,24 @@ def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Pr
 
     Raises
     ------
-    ProfileError
+    OptionError
         A name that is taken or unknown, an aggregating switch without an overflow policy, or a pipeline
         without stages, ALUs or memory.
     """
     if name in PROFILES:
-        raise ProfileError("name", f"{name!r} is a known profile", "use another name")
+        raise OptionError("name", f"{name!r} is a known profile", "use another name")
     if like not in PROFILES:
-        raise ProfileError("like", f"there is no switch profile {like!r}", names_hint(like, PROFILES))
+        raise OptionError("like", f"there is no switch profile {like!r}", names_hint(like, PROFILES))
     base = PROFILES[like]
     profile = replace(base, **changes, name=name, sources={**base.sources, **dict.fromkeys(changes, source)})
     if profile.can_aggregate and not profile.overflows:
         hint = f"name at least one: {', '.join(OVERFLOWS)}"
-        raise ProfileError(
+        raise OptionError(
             "overflows", "a switch that aggregates needs a policy for sums that leave int32", hint
         )
     if profile.kind == PIPELINE:
         for key, least in _LEAST.items():
             if getattr(profile, key) < least:
                 reason = f"must be at least {least} in a pipeline, found {getattr(profile, key)}"
-                raise ProfileError(key, reason, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
+                raise OptionError(key, reason, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
     return profile

@@ -255,7 +255,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True)
-class Option:
+class ProgramOption:
     """A key of a scenario's `collective` that only some programs have."""
 
     name: str
@@ -320,7 +320,7 @@ class ProgramSpec:
     """Tells which slots are partly filled, of many rows at once."""
     reopened_by: frozenset[str] = frozenset()  # faults that leave slots waiting: duplicate, reorder, reboot
 
-    options: tuple[Option, ...] = ()
+    options: tuple[ProgramOption, ...] = ()
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -331,10 +331,6 @@ class ProgramSpec:
     def is_all_or_nothing(self) -> bool:
         """Whether slots wait for all workers, and results contain all of them."""
         return not (self.has_timers or self.has_server)
-
-
-class UnknownProgramError(ValueError):
-    """A program that is not registered; the message has it, similar names, and all known ones."""
 
 
 def programs() -> dict[str, ProgramSpec]:
@@ -374,12 +370,12 @@ def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
 
     Raises
     ------
-    UnknownProgramError
+    ValueError
         The message names the nearest program and all known ones.
     """
     specs = programs()
     if name not in specs:
-        raise UnknownProgramError(f"there is no program {name!r}; {names_hint(name, specs)}")
+        raise ValueError(f"there is no program {name!r}; {names_hint(name, specs)}")
     wanted = replace(demand, words_per_pass=demand.words) if in_one_pass else demand
     return replace(specs[name].layout(specs[name], wanted), demand=demand)
 

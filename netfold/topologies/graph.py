@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import translate
-from typing import Any, NamedTuple
+from typing import Any
 
 import networkx as nx
 
@@ -59,10 +59,6 @@ class TopologyError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(self.mistakes)
-
-
-class TooLargeError(TopologyError):
-    """More nodes or links than the packet engine supports."""
 
 
 @dataclass(frozen=True)
@@ -210,15 +206,15 @@ def check_size(graph: nx.Graph, nodes: int, links: int) -> None:
 
     Raises
     ------
-    TooLargeError
+    TopologyError
         More than `NODES_MAX` or `LINKS_MAX`.
     """
     if nodes > NODES_MAX:
-        raise TooLargeError(
+        raise TopologyError(
             f"{where(graph)}{nodes} nodes are too many; the packet engine takes up to {NODES_MAX}"
         )
     if links > LINKS_MAX:
-        raise TooLargeError(
+        raise TopologyError(
             f"{where(graph)}{links} links are too many; the packet engine takes up to {LINKS_MAX}"
         )
 
@@ -323,22 +319,6 @@ def check_counts(caller: str, **counts: int) -> None:
 # over earlier ones.
 
 
-class LinkChange(NamedTuple):
-    """New attributes of the links that a pattern matches, in both directions; None leaves one as it is."""
-
-    match: str
-    rate_bps: int | None = None
-    delay_ps: int | None = None
-    buffer_bytes: int | None = None
-
-
-class ProfileChange(NamedTuple):
-    """The profile of the switches that a pattern matches."""
-
-    match: str
-    profile: str
-
-
 class NoMatchError(TopologyError):
     """A pattern that matches nothing; `index` is the number of its change, from 0."""
 
@@ -347,8 +327,8 @@ class NoMatchError(TopologyError):
         self.index = index
 
 
-def change_links(graph: nx.Graph, changes: Sequence[LinkChange]) -> None:
-    """Change links of a graph, one change after the other.
+def change_links(graph: nx.Graph, changes: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+    """Give the links that a pattern matches new attributes, in both directions, one change after the other.
 
     Raises
     ------
@@ -357,39 +337,36 @@ def change_links(graph: nx.Graph, changes: Sequence[LinkChange]) -> None:
     TopologyError
         A value is out of range.
     """
-    for index, change in enumerate(changes):
-        is_match = re.compile(translate(change.match)).match
+    for index, (pattern, attributes) in enumerate(changes):
+        is_match = re.compile(translate(pattern)).match
         edges = [
             edge
             for a, b, edge in graph.edges(data=True)
             if is_match(f"{a}-{b}") is not None or is_match(f"{b}-{a}") is not None
         ]
         if not edges:
-            raise _no_match(graph, index, "link", change.match, (f"{a}-{b}" for a, b in graph.edges))
-        values = {
-            key: value for key, value in change._asdict().items() if key != "match" and value is not None
-        }
+            raise _no_match(graph, index, "link", pattern, (f"{a}-{b}" for a, b in graph.edges))
         for edge in edges:
-            edge.update(values)
+            edge.update(attributes)
     if changes:
         validate(graph)
 
 
-def change_profiles(graph: nx.Graph, changes: Sequence[ProfileChange]) -> None:
-    """Change profiles of switches of a graph, one change after the other.
+def change_profiles(graph: nx.Graph, changes: Sequence[tuple[str, str]]) -> None:
+    """Give the switches that a pattern matches another profile, one change after the other.
 
     Raises
     ------
     NoMatchError
         A pattern matches no switch; the message has names that come near.
     """
-    for index, change in enumerate(changes):
-        is_match = re.compile(translate(change.match)).match
+    for index, (pattern, profile) in enumerate(changes):
+        is_match = re.compile(translate(pattern)).match
         names = [name for name in switches(graph) if is_match(name) is not None]
         if not names:
-            raise _no_match(graph, index, "switch", change.match, switches(graph))
+            raise _no_match(graph, index, "switch", pattern, switches(graph))
         for name in names:
-            graph.nodes[name]["profile"] = change.profile
+            graph.nodes[name]["profile"] = profile
     if changes:
         validate(graph)
 

@@ -242,7 +242,7 @@ class Class(NamedTuple):
     name: str  # "leaf" of leaf0, leaf1, …; "group router" of group0router0
 
 
-class Link(NamedTuple):
+class ClassLink(NamedTuple):
     """An edge, with the names that its ends have in the given graph: the end in the lower class first."""
 
     rate_bps: int
@@ -273,7 +273,7 @@ def classes_of(graph: nx.Graph) -> nx.Graph:
         ends = data.get("ends", {a: a, b: b})
         classes.add_edge(class_of_node[lower], class_of_node[upper])
         links = classes.edges[class_of_node[lower], class_of_node[upper]].setdefault("links", [])
-        links.append(Link(data["rate_bps"], (ends[lower], ends[upper])))
+        links.append(ClassLink(data["rate_bps"], (ends[lower], ends[upper])))
     return classes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,17 +45,12 @@ from netfold.units import SIZE
 _TENSORS_SHOWN = 3
 
 
-class ParameterPlace(NamedTuple):
-    bucket: int
-    tensor: Tensor  # its start is the offset in the bucket
-
-
 @dataclass(frozen=True)
 class ParameterLayout:
-    """The buckets of a model, and the place of each of its parameters."""
+    """The buckets of a model; of each parameter, its bucket and its tensor with the offset there."""
 
     buckets: tuple[Bucket, ...]
-    places: Mapping[torch.Tensor, ParameterPlace]
+    places: Mapping[torch.Tensor, tuple[int, Tensor]]
 
     @property
     def described(self) -> list[list[str]]:
@@ -121,7 +116,7 @@ def make_layout(
     buckets, members = fuse_tensors(place_tensors(backward), BySize(bucket_bytes))
     owners = list(reversed(parameters))
     places = {
-        owners[member]: ParameterPlace(bucket.index, tensor)
+        owners[member]: (bucket.index, tensor)
         for bucket, indices in zip(buckets, members, strict=True)
         for member, tensor in zip(indices, bucket.tensors, strict=True)
     }
@@ -251,11 +246,12 @@ class Assembly:
                         "have in the first step",
                         "give each model a state of its own",
                     )
-                _view(self._gradients[target.bucket], target.tensor.place, gradient).copy_(gradient)
-                sources = self._given[target.bucket]
+                bucket, tensor = target
+                _view(self._gradients[bucket], tensor.place, gradient).copy_(gradient)
+                sources = self._given[bucket]
                 sources.append((handed, number))
-                if len(sources) == len(self._layout.buckets[target.bucket].tensors):
-                    complete.append(target.bucket)
+                if len(sources) == len(self._layout.buckets[bucket].tensors):
+                    complete.append(bucket)
         return complete
 
     def _round(self, number: int) -> None:
@@ -271,9 +267,10 @@ class Assembly:
         self._given[number] = []
         mean = np.require(mean, requirements=["C", "W"])  # PyTorch demands this of an array
         for handed, index in sources:
-            layout_place, gradient = self._layout.places[handed.parameters[index]], handed.gradients[index]
+            _, tensor = self._layout.places[handed.parameters[index]]
+            gradient = handed.gradients[index]
             with handed.on_stream():
-                gradient.copy_(_view(mean, layout_place.tensor.place, gradient))
+                gradient.copy_(_view(mean, tensor.place, gradient))
             handed.left -= 1
             if not handed.left:
                 handed.finish()

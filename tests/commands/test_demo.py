@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import netfold
 from netfold.commands import demo_command
 from netfold.commands.demo_command import ACTS, OWN_SCENARIO
 from netfold.commands.example_commands import shipped
-from netfold.commands.main import app
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import nightly
 
 
@@ -21,7 +20,7 @@ def played(folder: Path, *acts: Any) -> str:
     """What the demo prints of some acts, with its report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_command, "ACTS", acts)
-        result = CliRunner().invoke(app, ["demo", "--out", str(folder)])
+        result = run_command("demo", "--out", folder)
     assert result.exit_code == 0, result.output
     return " ".join(result.stdout.split())
 
@@ -42,7 +41,7 @@ def test_a_claim_that_a_run_does_not_bear_out_is_an_error(tmp_path: Path) -> Non
     false = ACTS[0]._replace(holds=lambda variants: False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_command, "ACTS", (false,))
-        result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+        result = run_command("demo", "--out", tmp_path)
 
     assert result.exit_code == 1
     assert "this run does not show what it should" in result.stderr

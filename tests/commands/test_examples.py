@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from netfold.commands.example_commands import shipped
-from netfold.commands.main import app
 from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario.load import load
 from tests import ROOT
+from tests.command_line import run_command
 
 SCENARIOS = ROOT / "scenarios"
 FIRST = "# yaml-language-server: $schema="
@@ -35,7 +35,7 @@ OTHERS = [name for name, example in BY_NAME.items() if example.kind != "scenario
 def netfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Result]:
     """A command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return lambda line: CliRunner().invoke(app, line.split())
+    return lambda line: run_command(*line.split())
 
 
 def files(folder: Path) -> set[str]:
@@ -236,6 +236,6 @@ def test_a_shell_completes(line: str, offered: list[str]) -> None:
         "COMP_WORDS": line,
         "COMP_CWORD": str(line.count(" ")),
     }
-    done = CliRunner().invoke(app, [], env=environment, prog_name="netfold")
+    done = run_command(env=environment)
 
     assert done.stdout.split() == offered

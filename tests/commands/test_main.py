@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import netfold.commands.main
 import netfold.sim.report.compare
@@ -21,7 +21,6 @@ import netfold.sim.report.html
 import netfold.sim.run.run
 import netfold.sim.workload.data_sets
 from netfold.commands.listings import fit_table, profile_table, profiles_table
-from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.kinds import registered
 from netfold.sim.run.variant import Outcome
@@ -34,18 +33,15 @@ from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import compile_network, flow_key_plain, path
 from netfold.topologies.topology_files import from_json
+from tests.command_line import run_command
 from tests.sim.results.builders import RING, summary
 from tests.sim.results.builders import printed as shown
 from tests.sim.scenario.files import GOOD, changed, write
 from tests.sim.scenes import LINK
 
 
-def run_netfold(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def run_words(line: str) -> Result:
-    return run_netfold(*line.split())
+    return run_command(*line.split())
 
 
 def outcome(verdict: str) -> Outcome:
@@ -82,7 +78,7 @@ Replace = Callable[[Any], list[tuple[Any, ...]]]
 def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) -> None:
     calls = run_returns(outcome("pass"))
 
-    result = run_netfold(
+    result = run_command(
         *("run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"),
         *("--variant", "slow", "--variant", "fast"),
     )
@@ -98,7 +94,7 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
 def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
     calls = run_returns(outcome("pass"))
 
-    result = run_netfold("run", "a.yaml", "--json")
+    result = run_command("run", "a.yaml", "--json")
 
     assert calls == [(Path("a.yaml"), (), None, Path("runs"), ())]
     assert outcome("pass").as_dict() == json.loads(result.stdout)
@@ -107,11 +103,11 @@ def test_run_with_json_prints_one_object(run_returns: Replace) -> None:
 def test_a_failed_check_is_shown_and_exits_with_1(run_returns: Replace) -> None:
     run_returns(outcome("fail"))
 
-    result = run_netfold("run", "a.yaml")
+    result = run_command("run", "a.yaml")
 
     assert result.exit_code == 1
     assert "ring: sum_is_right: fail: round 3: element 17 is 5, should be 4\n" in result.stdout
-    assert run_netfold("run", "a.yaml", "--json").exit_code == 1
+    assert run_command("run", "a.yaml", "--json").exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -127,7 +123,7 @@ def test_errors_are_told_on_stderr_without_a_traceback(
 ) -> None:
     run_returns(error)
 
-    result = run_netfold("run", "a.yaml", "--json")
+    result = run_command("run", "a.yaml", "--json")
 
     assert (status, "", told) == (result.exit_code, result.stdout, result.stderr)
 
@@ -137,7 +133,7 @@ def test_a_broken_invariant_says_how_to_reproduce_it(run_returns: Replace, tmp_p
     path = write(tmp_path, GOOD)
 
     words = ("--set", "faults=[]", "--seed", "3", "--variant", "a b", "--variant", "c")
-    result = run_netfold("run", path, *words)
+    result = run_command("run", path, *words)
 
     sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
     assert result.exit_code == 3
@@ -165,21 +161,21 @@ def test_validate_goes_through_all_files(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text(changed("hosts: 8", "hosts: 0"))
 
-    result = run_netfold("validate", bad, good)
+    result = run_command("validate", bad, good)
 
     assert result.exit_code == 2
     assert result.stdout == f"{good}: fine, variants: switch, ring\n"
     assert result.stderr == (
         f"{bad}:5: topology.hosts: must be at least 1, found 0\n  hosts: Number of hosts: h0, h1, …\n"
     )
-    assert run_netfold("validate", good).exit_code == 0
+    assert run_command("validate", good).exit_code == 0
 
 
 @pytest.mark.parametrize(
     "arguments", [["bogus"], ["run"], ["run", "a", "--seed", "-1"], ["run", "a", "--sed", "1"]]
 )
 def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
-    result = run_netfold(*arguments)
+    result = run_command(*arguments)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Usage: " in result.stderr
@@ -189,20 +185,20 @@ def test_data_sets_are_listed_and_fetched(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
     monkeypatch.setattr(netfold.sim.workload.data_sets, "fetch", lambda name: tmp_path / name)
 
-    assert "  file: not fetched yet\n" in run_netfold("data", "list").stdout
-    assert run_netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"
+    assert "  file: not fetched yet\n" in run_command("data", "list").stdout
+    assert run_command("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"
 
 
 def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
     for arguments in (["compare", tmp_path], ["compare", tmp_path, "--json"], ["report", tmp_path]):
-        result = run_netfold(*arguments)
+        result = run_command(*arguments)
 
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith(f"{tmp_path}: not a run folder")
 
 
 def printed(*words: str) -> str:
-    result = run_netfold("models", *words)
+    result = run_command("models", *words)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -398,7 +394,7 @@ LEAF_SPINE = ("--set", "leaves=4", "--set", "spines=2", "--set", "hosts_per_leaf
 
 
 def run(*arguments: object) -> Result:
-    return run_netfold("topology", *arguments)
+    return run_command("topology", *arguments)
 
 
 def cells(text: str) -> list[list[str]]:

@@ -18,7 +18,7 @@ import pytest
 import typer.main
 from rich.table import Table
 from rich.text import Text
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import netfold
 from netfold.commands.listings import profiles_table
@@ -35,6 +35,7 @@ from netfold.sim import files as durable
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
+from tests.command_line import run_command, run_python
 from tests.examples import PROFILE, nightly
 from tests.sim.scenes import TINY, write
 from tests.sim.studies.sweep_scene import BASE, GRID, Inline, use_inline
@@ -51,7 +52,7 @@ def command(tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch) -> Cal
     def invoke(name: str, *words: str) -> Result:
         over = OVER if name == "sweep" else ()
         out = ("--out", str(tmp_path / "runs"))
-        return CliRunner().invoke(app, [name, str(write(tmp_path)), *over, *out, *words])
+        return run_command(name, write(tmp_path), *over, *out, *words)
 
     return invoke
 
@@ -91,7 +92,7 @@ def test_without_a_report_it_is_said_how_to_write_one(
     assert result.stdout.endswith(f"\nResults: {folder}\nTo write a report: netfold report {folder}\n")
     assert "report" not in result.stderr
     assert drawn(tmp_path) == []
-    asked = CliRunner().invoke(app, result.stdout.split("netfold ")[-1].split())
+    asked = run_command(*result.stdout.split("netfold ")[-1].split())
     assert (asked.exit_code, asked.stdout) == (0, f"{folder}/report.html\n")
     assert drawn(tmp_path) == ["figures", "report.html"]
 
@@ -139,7 +140,7 @@ def test_a_report_that_fails_leaves_a_whole_run(
     assert "pass" in result.stdout
     if name == "run":
         assert load(tmp_path / "runs" / "latest").path.resolve() == folder.resolve()
-    assert CliRunner().invoke(app, ["report", str(folder)]).output == f"{folder}/report.html\n"
+    assert run_command("report", folder).output == f"{folder}/report.html\n"
 
 
 def test_python_writes_none_until_asked(
@@ -287,7 +288,7 @@ published: [{{label: {json.dumps(ESCAPES)}, elements_per_s: 1e9, source: {json.d
         ["compare", str(outcome.run_dir)],
         ["validate", str(tmp_path / "t.yaml"), "--set", wrong],
     ):
-        found = CliRunner().invoke(app, arguments).output
+        found = run_command(*arguments).output
         assert not set("\x1b\x07\x7f\x9b") & set(found)
         assert arguments[0] == "compare" or "\\u001b]0;PWN" in found
 
@@ -343,17 +344,6 @@ runpy.run_module("netfold", run_name="__main__")
 """
 
 
-def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
@@ -364,7 +354,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
-    done = python(INTERRUPTED, module)
+    done = run_python("-c", INTERRUPTED, module, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
@@ -428,7 +418,7 @@ def test_what_answers_at_once_imports_nothing_that_takes_long() -> None:
         (["validate", *others], HEAVY, "0 []"),
         (["validate", *own], ("torch",), "0 ['torch']"),
     ]
-    done = python(PROGRAM, json.dumps([(words, heavy) for words, heavy, _ in asked]))
+    done = run_python("-c", PROGRAM, json.dumps([(words, heavy) for words, heavy, _ in asked]))
 
     found = re.findall(r"^STATUS (.*)$", done.stdout, re.MULTILINE)
     assert list(zip([words for words, *_ in asked], found, strict=True)) == [
@@ -451,12 +441,14 @@ print([section.__name__ for section in sections if section.__pydantic_complete__
 def test_a_run_imports_only_what_its_scenario_names_and_its_report_none_of_it(tmp_path: Path) -> None:
     words = ["run", str(write(tmp_path)), "--no-report", "--out", str(tmp_path / "runs")]
 
-    done = python(PROGRAM + PREPARED, json.dumps([(words, ("torch", "matplotlib", "jinja2", "PIL"))]))
+    done = run_python(
+        "-c", PROGRAM + PREPARED, json.dumps([(words, ("torch", "matplotlib", "jinja2", "PIL"))])
+    )
 
     assert done.stdout.splitlines()[-2:] == ["STATUS 0 []", "['Synthetic']"]
     heavy = ("numba", "torch", "simpy", "ruamel.yaml", "netfold.sim.collectives", "netfold.sim.scenario")
 
-    done = python(PROGRAM, json.dumps([(["report", str(tmp_path / "runs" / "latest")], heavy)]))
+    done = run_python("-c", PROGRAM, json.dumps([(["report", str(tmp_path / "runs" / "latest")], heavy)]))
 
     assert done.stdout.splitlines()[-1:] == ["STATUS 0 []"]
 

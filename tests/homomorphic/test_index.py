@@ -384,7 +384,7 @@ def test_all_workers_agree_on_all_members_at_the_announced_cost(
         result = exchange(kind, gradients, memories, step)
 
         for membership, gradient in zip(result.memberships, gradients, strict=True):
-            assert index_of(gradient != 0).tolist() == membership.own.tolist()
+            assert index_of(gradient != 0).tolist() == membership.own_support.tolist()
             assert result.memberships[0].union.tolist() == membership.union.tolist()
             assert membership.union_elements == int(np.bitwise_count(membership.union).sum(dtype=np.int64))
             assert membership.merged == ()

@@ -29,7 +29,6 @@ from netfold.testing import check_codec, check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.codecs.digits import right_merge
-from tests.registry import known
 
 NARROW = {"fp16", "sasg_summed"}  # kinds that refuse values which others carry
 VARIANTS = [
@@ -145,16 +144,6 @@ def test_the_package_registers_all_its_codecs() -> None:
     assert set(codec_kinds()) == known
 
 
-SCENARIO = {
-    "name": "toy",
-    "topology": {"kind": "star", "hosts": 3},
-    "workers": 3,
-    "workload": {"kind": "synthetic", "elements": 1000, "density": "10%", "steps": 2},
-    "codec": {"kind": "steps", "per_unit": 512},
-    "collective": {"kind": "in_network"},
-}
-
-
 @dataclass(frozen=True)
 class Steps(Codec):
     """Whole numbers of a step that never changes.
@@ -185,41 +174,6 @@ class StepsEncoder(Encoder):
             raise EncodeError("a value is too large for a step that never changes")
         (merged,) = yield (Message(steps.astype(np.int32), Merge.ADD, "steps"),)
         return Decoded((merged.words / self.per_unit).astype(np.float32), gradient)
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Known in this file's tests, and nowhere after them."""
-    assert "none" in netfold.codecs()  # which registers those that are shipped
-    known(monkeypatch, Steps)
-
-
-def test_it_obeys_the_law() -> None:
-    check_codec(Steps(), cases=20)
-    check_codec(Steps(per_unit=3), cases=5)
-
-
-def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
-    run = netfold.run(SCENARIO, out=tmp_path)
-
-    assert run.verdict == "pass"
-    assert run.summary["variants"][0]["setup"]["codec"] == {"kind": "steps", "per_unit": 512}
-    assert run.phases["label"].unique().to_list().count("steps") == 1
-
-
-def test_its_options_are_checked_in_the_words_of_scenarios() -> None:
-    with pytest.raises(netfold.ScenarioError, match=r"unknown key 'per_unti'\n  did you mean 'per_unit'"):
-        netfold.validate(SCENARIO, set={"codec": {"kind": "steps", "per_unti": 3}})
-    with pytest.raises(netfold.ScenarioError, match=r"codec\.per_unit: .* whole number"):
-        netfold.validate(SCENARIO, set={"codec.per_unit": "few"})
-
-
-def test_it_can_be_studied_and_folded() -> None:
-    found = netfold.study(["steps:per_unit=4096", "none"], elements=1000, density="5%")
-
-    assert found.faults == ()
-    assert found.codecs["codec"].to_list() == ["steps:per_unit=4096", "none"]
-    assert netfold.fold(Steps(), [[0.5, 0], [0.25, 0]]).decoded[1].tolist() == [0.75, 0]
 
 
 def with_exchange(exchange: Callable[[Gradient, Round, int], Exchange]) -> Steps:

@@ -43,7 +43,6 @@ from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, start
 from tests.reference.codecs import digits as reference
 from tests.reference.codecs.codecs import quantise, quantise_exactly, scale_of
 
-NAMES = ["block_exponent", "float32", "exact"]
 INTEGERS = ["block_exponent", "exact"]
 
 

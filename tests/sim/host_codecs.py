@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
+from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server
 from netfold.homomorphic.merge import Hop, Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from tests.registry import registered
+from tests.sim.toys import Wide
 
 Uints = NDArray[np.uint32]
 
@@ -137,13 +138,6 @@ class Memory(Server):
         self.held = {int(name): np.array(held) for name, held in state.items()}
 
 
-class _Loose(ErrorBound):
-    """These codecs lose what they like: what is checked here is how their words are merged."""
-
-    def of(self, sums: Sums) -> Doubles:
-        return 1e6 + 100 * sums.magnitude
-
-
 @dataclass(frozen=True)
 class HostCodec(Codec):
     """Sends the largest elements; `share` of them depends on the worker, so lengths are unequal."""
@@ -161,17 +155,10 @@ class HostCodec(Codec):
         return _HostEncoder(self, rank)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
-        return _Loose()
+        return Wide(1e9)  # they lose what they like: what is checked here is how their words are merged
 
     def server(self, workers: int, seed: int) -> Server | None:
-        return _Growing() if self.how == "memory" else None
-
-
-class _Growing(Memory):
-    """As `Memory`, for buckets of any size up to 100,000."""
-
-    def __init__(self) -> None:
-        super().__init__(100_000)
+        return Memory(100_000) if self.how == "memory" else None
 
 
 class _HostEncoder(Encoder):
@@ -222,17 +209,6 @@ def nibbles_of(words: NDArray[Any], count: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class PerWorkerBound:
-    """The same largest error for every element."""
-
-    largest: float
-
-    def of(self, sums: Sums) -> Doubles:
-        """The bound of each element of a part."""
-        return np.full(sums.total.size, self.largest)
-
-
-@dataclass(frozen=True)
 class Codes(Codec):
     """Elements in 16 levels between ± the largest magnitude, as THC has them without its rotation.
 
@@ -243,14 +219,11 @@ class Codes(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = PLAIN
     kind: ClassVar[str] = "codes"
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.MAX, Merge.TABLE_ADD})
 
     lane_width: int = 8
     sent_width: int = 0
     rank_width: int = 0
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.MAX, Merge.TABLE_ADD})
 
     @property
     def lane_bits(self) -> int:
@@ -266,7 +239,7 @@ class Codes(Codec):
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
         largest = max((float(np.abs(one).max(initial=0.0)) for one in contributions), default=0.0)
-        return PerWorkerBound(len(contributions) * largest / LEVELS * (1 + 1e-5))
+        return Wide(len(contributions) * largest / LEVELS * (1 + 1e-5))
 
 
 @dataclass(frozen=True)
@@ -295,23 +268,17 @@ class Votes(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = PLAIN
     kind: ClassVar[str] = "votes"
-    is_linear: ClassVar[bool] = True  # type: ignore[assignment,misc]
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
+    is_linear: ClassVar[bool] = True
+    lane_bits: ClassVar[int] = 4
 
     weight: int = 1
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD})
-
-    @property
-    def lane_bits(self) -> int:
-        return 4
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return VotesEncoder(self.weight)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
-        return PerWorkerBound(1e-6)
+        return Wide(1e-6)
 
 
 @dataclass(frozen=True)
@@ -335,14 +302,11 @@ class Signs(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = PLAIN
     kind: ClassVar[str] = "signs"
-    is_linear: ClassVar[bool] = True  # type: ignore[assignment,misc]
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
+    is_linear: ClassVar[bool] = True
 
     lane_width: int = 8
     weight: int = 1
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD})
 
     @property
     def lane_bits(self) -> int:
@@ -352,7 +316,7 @@ class Signs(Codec):
         return SignsEncoder(self)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
-        return PerWorkerBound(1e-6)
+        return Wide(1e-6)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Round, Step, StepFact
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.workload_keys import Evaluate, Training
 
 
 @dataclass
@@ -34,9 +34,9 @@ class LocalTraining:
         return sum(self.uploads)
 
 
-def train(spec: TrainingSpec, codec: Codec, workers: int, seed: int, steps: int) -> LocalTraining:
+def train(spec: Training, codec: Codec, workers: int, seed: int, steps: int) -> LocalTraining:
     """Train for some steps; every bucket is folded by rank."""
-    workload, done = training_workload(spec, workers, seed), LocalTraining()
+    workload, done = spec.workload(workers, seed), LocalTraining()
     encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
     server = codec.server(workers, seed)
     for step in range(steps):
@@ -75,7 +75,14 @@ CODECS: dict[str, Codec] = {"SGD": Uncompressed(), "SASG": Sasg(alpha=ALPHA)}
 
 def trained(name: str, seed: int, steps: int) -> LocalTraining:
     """Train with one of the codecs; the accuracy is that on held-out images."""
-    spec = TrainingSpec("mlp_784", BATCH, WORKERS * GAMMA, ONE_BUCKET, data="mnist-5k", test_every=50)
+    spec = Training(
+        "mlp_784",
+        batch=BATCH,
+        learning_rate=WORKERS * GAMMA,
+        fusion=ONE_BUCKET,
+        data="mnist-5k",
+        evaluate=Evaluate(50),
+    )
     return train(spec, CODECS[name], WORKERS, seed, steps)
 
 

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -27,7 +26,7 @@ from netfold.sim.files import (
     write_folder,
 )
 from netfold.sim.run.run import run_scenario
-from tests import ROOT
+from tests.command_line import run_python
 from tests.examples import nightly
 from tests.sim.scenes import TINY, write
 
@@ -261,15 +260,7 @@ REFUSED = (
 
 def printed(*command: str) -> str:
     """The last line that a program prints, which gets a small scenario as its first argument."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    return done.stdout.splitlines()[-1]
+    return run_python(*command).stdout.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +17,9 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.limits import JobSize, _footprint
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.models.ncf import Ncf
-from tests import ROOT
+from netfold.sim.workload.workload_keys import Training
+from tests.command_line import run_python
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
@@ -135,14 +132,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def peaks_kib(script: str, file: Path) -> list[int]:
     """What a script prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(file)],
-        cwd=file.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", script, file, cwd=file.parent)
     return [int(line) for line in done.stdout.split()]
 
 
@@ -294,8 +284,8 @@ def test_a_model_or_batch_that_is_too_large_is_refused_at_once(
 
 
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
-    for spec in (TrainingSpec("mlp", batch=1), TrainingSpec(Ncf(expand=(2, 1)), batch=1)):
-        elements = sum(bucket.elements for bucket in training_workload(spec, 1, 1).buckets)
+    for spec in (Training("mlp", batch=1), Training(Ncf(expand=(2, 1)), batch=1)):
+        elements = sum(bucket.elements for bucket in spec.workload(1, 1).buckets)
         assert spec.elements == elements
 
 

@@ -56,14 +56,8 @@ class SignCodec(Codec):
     """Signs: the merged bit of an element, times the workers, has the sum of the signs as its mean."""
 
     kind: ClassVar[str] = "toy_sign"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.SIGN})
-
-    @property
-    def promise(self) -> Promise:
-        return Promise.BOUNDED
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.SIGN})
+    promise: ClassVar[Promise] = Promise.BOUNDED
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return SignEncoder()
@@ -86,14 +80,8 @@ class FloatCodec(Codec):
     """Float32 sums with a bound that no wrong sum of a test exceeds."""
 
     kind: ClassVar[str] = "toy_float"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.FLOAT_ADD})
-
-    @property
-    def is_order_free(self) -> bool:
-        return False
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
+    is_order_free: ClassVar[bool] = False
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return FloatEncoder()

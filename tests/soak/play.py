@@ -21,7 +21,6 @@ import numpy as np
 import netfold.sim.checks.rounds
 import netfold.sim.run.job
 import netfold.sim.run.run
-import netfold.sim.workload.workload_keys
 from netfold.errors import NetfoldError, RunError
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.plan import VariantPlan
@@ -31,6 +30,7 @@ from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import data_sets as data_fetch
+from netfold.sim.workload.synthetic import SyntheticSpec
 from tests.soak.draw import Drawn
 from tests.soak.judge import (
     LARGEST,
@@ -45,8 +45,6 @@ from tests.soak.judge import (
 from tests.soak.mend import ROUNDS_MAX, mended
 from tests.soak.merges import has_wrong_words
 
-# Names of netfold's records and checks, in one place.
-NAMES = {"finishes": "finishes", "network": ("conservation", "switches_add_up"), "merges": "merges_are_exact"}
 NEVER_CAME = "never got hosts and slots"
 # Acceptable outcomes …
 EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and reported"
@@ -305,14 +303,14 @@ def tensors_of(job: Any) -> Any:
 
 def _of_variant(drawn: Drawn, plan: Any, variant: VariantPlan, results: dict[str, VariantResult]) -> Verdict:
     """Run a variant and judge it."""
-    witness, made = Witness(), netfold.sim.workload.workload_keys.synthetic_workload
+    witness, made = Witness(), SyntheticSpec.workload
 
     def transformed(*given: Any) -> _Transformed:
         return _Transformed(made(*given), drawn.transform)
 
     with (
         witness.watching(),
-        mock.patch.object(netfold.sim.workload.workload_keys, "synthetic_workload", transformed),
+        mock.patch.object(SyntheticSpec, "workload", transformed),
     ):
         result = results[variant.name] = run_variant(plan, variant)
     return worst([*of_network(result), *(of_job(job, variant, witness, drawn) for job in result.jobs)])

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
 from itertools import product
-from random import Random
 
+import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.examples import examples
+from netfold.switch.programs import atp
 from tests.reference.atp.switch import FREE, AtpReference, Entry, Outcome, Verdict
-from tests.switch.pipeline import ATP_VERDICTS, CHILD_DRAWS, CHILDREN, ELEMENTS, INT32, AtpPipeline
+
+ATP_VERDICTS = {getattr(atp, verdict.name): verdict for verdict in Verdict}
+ENTRIES, WORDS = 6, 3
+
+
+class AtpPipeline:
+    """The aggregators of one switch, with the face of `AtpReference`."""
+
+    def __init__(self) -> None:
+        self.entries = atp.new_entries(ENTRIES, WORDS)
+
+    def data(
+        self,
+        entry: int,
+        identity: int,
+        bits: int,
+        workers: int,
+        is_resend: bool,
+        is_marked: bool,
+        words: Sequence[int],
+    ) -> Outcome:
+        """Take one packet of a unit of `workers` workers through the switch."""
+        number, overflowed = atp.process_packet(
+            self.entries, entry, identity, np.uint32(bits), workers, is_resend, np.array(words, np.int32)
+        )
+        verdict = ATP_VERDICTS[number]
+        if verdict is Verdict.COLLIDED:
+            return Outcome(verdict, bits, list(words), is_marked, overflowed)
+        row = self.entries.rows[entry]
+        row.is_marked |= is_marked
+        mark = bool(row.is_marked)
+        if verdict in (Verdict.CONSUMED, Verdict.DROPPED):
+            return Outcome(verdict, bits, list(words), mark, overflowed)
+        held = self.entries.values[entry, : len(words)].tolist()
+        outcome = Outcome(verdict, int(row.bitmap), held, mark, overflowed)
+        if verdict is Verdict.FORWARD_EVICT:
+            atp.free(self.entries, entry)
+        return outcome
+
+    def acknowledge(self, entry: int, identity: int) -> None:
+        atp.acknowledge(self.entries, entry, identity)
+
+    def entry(self, index: int) -> Entry:
+        row = self.entries.rows[index]
+        held = (int(row.identity), int(row.bitmap), int(row["count"]), bool(row.is_marked))
+        return Entry(*held, self.entries.values[index].tolist())
+
+    def hold(self, index: int, entry: Entry) -> None:
+        row = self.entries.rows[index]
+        row.identity, row.bitmap, row["count"], row.is_marked = astuple(entry)[:-1]
+        self.entries.values[index, : len(entry.values)] = entry.values
+
 
 OWN, OTHER = 7, 8
 KEPT = [100, -5]  # what the entry held before
@@ -22,13 +70,9 @@ SENT = [3, 20]
 ADDED = [103, 15]
 COMPLETE, EVICT, ANSWER, CONSUMED, DROPPED, COLLIDED = Verdict
 
-ENTRIES, WORDS = 6, 3
-
 Switch = AtpPipeline | AtpReference
 Make = Callable[[], Switch]
-both_engines = pytest.mark.parametrize(
-    "make", [lambda: AtpPipeline(ENTRIES, WORDS), AtpReference], ids=["compiled", "reference"]
-)
+both_engines = pytest.mark.parametrize("make", [AtpPipeline, AtpReference], ids=["compiled", "reference"])
 
 
 def held(switch: Switch, index: int = 4) -> Entry:
@@ -106,84 +150,21 @@ def test_mark_stays_in_an_entry_until_it_is_acknowledged(make: Make, identity: i
         assert held(switch).mark is False
 
 
-LOCKED = 2
-ENTRY_INDICES = st.integers(0, LOCKED - 1)
-ANY_WORDS = st.lists(INT32, max_size=ELEMENTS)
-# Units of one job and of others, the longest identity included: 12 bits of job, 20 of stream, 31 of unit.
-IDENTITIES = st.sampled_from([1, 2, (4095 << 51) | (2**20 - 1 << 31) | 2**31 - 1])
-
-
-class AtpLockStep(RuleBasedStateMachine):
-    """Units compete for two entries; workers send and resend in any order; registers get lost."""
-
-    @initialize(workers=CHILDREN)
-    def start(self, workers: int) -> None:
-        self.workers = workers
-        self.pipeline = AtpPipeline(LOCKED)
-        self.reference = AtpReference()
-
-    def arrive(
-        self, entry: int, identity: int, bits: int, is_resend: bool, is_marked: bool, words: list[int]
-    ) -> None:
-        packet = (entry, identity, bits, self.workers, is_resend, is_marked, words)
-        assert self.reference.data(*packet) == self.pipeline.data(*packet)
-
-    @rule(
-        entry=ENTRY_INDICES,
-        identity=IDENTITIES,
-        worker=CHILD_DRAWS,
-        is_resend=st.sampled_from([False, False, True]),
-        is_marked=st.booleans(),
-        words=ANY_WORDS,
-    )
-    def send(
-        self, entry: int, identity: int, worker: int, is_resend: bool, is_marked: bool, words: list[int]
-    ) -> None:
-        self.arrive(entry, identity, 1 << worker % self.workers, is_resend, is_marked, words)
-
-    @rule(entry=ENTRY_INDICES, identity=IDENTITIES, words=ANY_WORDS, order=st.randoms(use_true_random=False))
-    def send_all(self, entry: int, identity: int, words: list[int], order: Random) -> None:
-        """All workers send a unit: mostly a whole round, which single sends rarely make."""
-        workers = list(range(self.workers))
-        order.shuffle(workers)
-        for worker in workers:
-            shifted = [(word + worker + 2**31) % 2**32 - 2**31 for word in words]
-            self.arrive(entry, identity, 1 << worker, False, False, shifted)
-
-    @rule(entry=ENTRY_INDICES, identity=IDENTITIES, bits=st.integers(1, 2**32 - 1), words=ANY_WORDS)
-    def send_for_several(self, entry: int, identity: int, bits: int, words: list[int]) -> None:
-        """No worker does: a packet with several bits, some of them seen."""
-        self.arrive(entry, identity, bits, False, False, words)
-
-    @rule(entry=ENTRY_INDICES, identity=IDENTITIES)
-    def acknowledge(self, entry: int, identity: int) -> None:
-        self.reference.acknowledge(entry, identity)
-        self.pipeline.acknowledge(entry, identity)
-
-    @rule(
-        entry=ENTRY_INDICES,
-        names=st.sets(st.sampled_from(["identity", "bitmap", "count", "is_marked", "values"])),
-    )
-    def clear_some(self, entry: int, names: set[str]) -> None:
-        """A fault: some registers of an entry lose their content, the others do not."""
-        reference = self.reference.entries[entry]
-        for name in names - {"values"}:
-            setattr(self.pipeline.entries.rows[entry], name, 0)
-        reference.identity *= "identity" not in names
-        reference.bitmap *= "bitmap" not in names
-        reference.count *= "count" not in names
-        reference.mark &= "is_marked" not in names
-        if "values" in names:
-            self.pipeline.entries.values[entry] = 0
-            reference.values = []
-
-    @invariant()
-    def registers_are_equal(self) -> None:
-        for index in range(LOCKED):
-            entry = self.reference.entries[index]
-            values = entry.values + [0] * (ELEMENTS - len(entry.values))
-            assert replace(entry, values=values) == self.pipeline.entry(index)
-
-
-TestLockStep = AtpLockStep.TestCase
-TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
+@pytest.mark.parametrize("workers", [1, 2, 3, 32])
+@pytest.mark.parametrize("is_resend", [False, True])
+def test_every_state_of_an_entry(workers: int, is_resend: bool) -> None:
+    """States that only a fault leaves included, packets of several workers, and sums that stick."""
+    full, last = 2**workers - 1, 1 << workers - 1
+    bitmaps = range(full + 1) if workers < 32 else (0, 1, last, full - last, full)
+    kept, sent = [100, -(2**31) + 1, 2**31 - 1], [2**31 - 1, 5, 0]
+    longest = (4095 << 51) | (2**20 - 1 << 31) | 2**31 - 1  # 12 bits of job, 20 of stream, 31 of unit
+    counts = {0, 1, workers - 1, workers}
+    for identity, before, count, bits in product((FREE, longest, OTHER), bitmaps, counts, bitmaps):
+        entry = Entry(identity, before, count, False, kept)
+        switches = holding(AtpPipeline, entry), holding(AtpReference, replace(entry, values=list(kept)))
+        first, second = (switch.data(4, longest, bits, workers, is_resend, True, sent) for switch in switches)
+        assert first == second
+        assert held(switches[0]) == held(switches[1])
+        for switch in switches:
+            switch.acknowledge(4, longest)
+        assert held(switches[0]) == held(switches[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from netfold.errors import OptionError
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.switch import registers as arithmetic
@@ -26,7 +29,6 @@ from netfold.switch.profiles import (
     PIPELINE,
     PROFILES,
     Profile,
-    ProfileError,
     derived,
 )
 from netfold.switch.program import VALUES, Program, Register
@@ -35,10 +37,14 @@ from netfold.switch.programs.tree import TREE
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.switch.merging import added, added_lanes, keep_threshold, merged_signs, merged_word
-from tests.switch.pipeline import INT32, int32
 
 FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "summary", "kind", "sources")]
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 1])
 EVERY_PROFILE = pytest.mark.parametrize("found", PROFILES.values(), ids=lambda found: found.name)
+
+
+def int32(words: Sequence[int]) -> NDArray[np.int32]:
+    return np.array(words, np.int32)
 
 
 @EVERY_PROFILE
@@ -124,9 +130,9 @@ MISTAKES: dict[str, tuple[str, str, dict[str, object], str]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_full(mistake: str) -> None:
     name, like, changes, message = MISTAKES[mistake]
-    with pytest.raises(ProfileError) as refused:
+    with pytest.raises(OptionError) as refused:
         derived(name, like, changes, "here")
-    assert message == str(refused.value)
+    assert message == f"{refused.value.key}: {refused.value.message}; {refused.value.hint}"
 
 
 def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:

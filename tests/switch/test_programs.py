@@ -3,246 +3,97 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
 
 from netfold.commands import main
-from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec
-from netfold.switch.programs import programs, runnable
+from netfold.switch.programs import programs, runnable, switchml, timed, tree
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
-from netfold.switch.registers import new_registers
-from tests.examples import examples
-from tests.reference.switch.merging import NO_EXPONENT, Operand, Register
-from tests.reference.switch.switchml import Slot
+from netfold.switch.registers import MERGE, OVERWRITE, VERDICTS, add_lanes, new_registers
+from tests.reference.switch.merging import Operand, Register
+from tests.reference.switch.switchml import SwitchmlReference
 from tests.reference.switch.timed import Row as TimedRow
-from tests.reference.switch.tree import Row
+from tests.reference.switch.timed import TimedReference
+from tests.reference.switch.tree import Row, TreeReference
 from tests.registry import registered
 from tests.sim.scenes import TINY, job_of, only, refused, simulate
-from tests.switch.pipeline import (
-    ELEMENTS,
-    GENERATIONS,
-    INT32,
-    SLOT_INDICES,
-    SLOTS,
-    LockStep,
-    Packet,
-    Pipeline,
-    int32,
-)
 
-INT32_MAX = 2**31 - 1
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+SLOTS, ELEMENTS = 3, 2
+SLOT = 1  # whose packets these are
+MACHINES: dict[Machine, tuple[Callable[..., tuple[int, int]], Callable[..., Any]]] = {
+    Machine.SWITCHML: (switchml.process_packet, SwitchmlReference),
+    Machine.TREE: (tree.process_packet, TreeReference),
+    Machine.TIMED: (timed.process_packet, TimedReference),
+}
+OLD = [70, INT32_MAX]
 
 
-class SwitchmlLockStep(LockStep):
-    """SwitchML, with faults that its registers do not survive together, and results of a parent."""
+class Both:
+    """The slots of a switch that runs a program for one job, and the plain ones of its reference."""
 
-    program = Machine.SWITCHML
+    def __init__(self, program: Machine, children: int) -> None:
+        self.program, self.children = program, children
+        self.process, reference = MACHINES[program]
+        self.registers = new_registers(SLOTS, ELEMENTS)
+        self.reference = reference(children, SLOTS, Overflow.WRAP)
 
-    @rule(
-        slot=SLOT_INDICES,
-        generation=GENERATIONS,
-        words=st.lists(INT32, max_size=ELEMENTS),
-        exponent=st.integers(-128, 127),
-        workers=st.integers(0, 9),
-    )
-    def keep(self, slot: int, generation: int, words: list[int], exponent: int, workers: int) -> None:
-        """A result comes down from the parent."""
-        result = Operand(words, Merge.ADD, exponent, workers, members=2**workers - 1)
-        assert self.reference.keep(slot, generation, result) == self.pipeline.keep(slot, generation, result)
+    def hold(self, row: int, **fields: int) -> Register:
+        """Set a row by hand; returns what the reference is to hold beside the same fields."""
+        for name, value in {**fields, "exponent": 3}.items():
+            self.registers.slots[row][name] = value
+        self.registers.values[row] = OLD
+        return Register(list(OLD), exponent=3, workers=6)
 
-    @rule(slot=SLOT_INDICES)
-    def clear(self, slot: int) -> None:
-        """A fault: a slot is as at the start."""
-        self.pipeline.clear(slot)
-        self.reference.slots[slot] = Slot()
+    def send(self, child: int, generation: int) -> None:
+        """A packet of two workers' words: both take it alike."""
+        row = 2 * SLOT if self.program is Machine.TREE else 2 * SLOT + generation % 2
+        words, is_timed = [5, INT32_MIN], self.program is Machine.TIMED
+        slots, values = self.registers.slots, self.registers.values[row]
+        verdict, action = self.process(slots, row, child, self.children, generation if is_timed else -4)
+        if action == OVERWRITE:
+            values[:] = words
+        elif action == MERGE:
+            add_lanes(values, np.array(words, np.int32), 32, int(Overflow.WRAP))
+        operand = Operand(words, Merge.ADD, exponent=-4, workers=2)
+        told = self.reference.packet(child, SLOT, generation if is_timed else generation % 2, operand)
+        register = self.reference.register(SLOT, generation % 2)
 
-    @rule(
-        slot=SLOT_INDICES,
-        generation=GENERATIONS,
-        names=st.sets(st.sampled_from(["bitmap", "counter", "values"])),
-    )
-    def clear_some(self, slot: int, generation: int, names: set[str]) -> None:
-        """A fault: some registers of a slot lose their content, the others do not."""
-        row, reference = 2 * slot + generation, self.reference.slots[slot]
-        if "bitmap" in names:
-            self.pipeline.registers.slots[row].bitmap = reference.bitmap[generation] = 0
-        if "counter" in names:
-            self.pipeline.registers.slots[row].counter = reference.counter[generation] = 0
-        if "values" in names:
-            self.pipeline.registers.values[row] = 0
-            reference.registers[generation].values = []
-
-    @invariant()
-    def registers_are_equal(self) -> None:
-        for slot, reference in enumerate(self.reference.slots):
-            rows = self.pipeline.registers.slots[2 * slot : 2 * slot + 2]
-            assert reference.bitmap == rows.bitmap.tolist()
-            assert reference.counter == rows.counter.tolist()
-            assert reference.answered == rows.is_answered.tolist()
-            for generation, one in enumerate(reference.registers):
-                assert one.read(ELEMENTS) == self.pipeline.words(slot, generation)
-                assert (one.workers, one.members) == (rows[generation].workers, rows[generation].members)
-                # Before a first packet an exponent says nothing.
-                assert one.exponent in (NO_EXPONENT, rows[generation].exponent)
+        assert VERDICTS[verdict] == told.name.lower()
+        assert values.tolist() == register.read(ELEMENTS)
+        assert is_timed or slots[row].exponent == register.exponent
 
 
-TestLockStep = SwitchmlLockStep.TestCase
-TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
+EVERY_CHILDREN = pytest.mark.parametrize("children", [1, 2, 3, 32])
 
 
-def test_float_sums_depend_on_the_order() -> None:
-    """2^24 + 1 + 1 is 2^24 or 2^24 + 2 in float32, as the packets come."""
-    great, one = (int(np.array([number], np.float32).view(np.int32)[0]) for number in (2.0**24, 1.0))
-
-    def total(*words: int) -> float:
-        pipeline = Pipeline(Machine.TREE, children=3)
-        for child, word in enumerate(words):
-            pipeline.receive(Packet(child, 0, 0, [word], Merge.FLOAT_ADD))
-        return float(int32(pipeline.words(0, 0, 1)).view(np.float32)[0])
-
-    assert total(great, one, one) == 2.0**24
-    assert total(one, one, great) == 2.0**24 + 2
+def states(children: int) -> Iterator[tuple[int, int]]:
+    """Bitmaps of children, and who sends: all, or of 32 those in which the last bit of a word matters."""
+    full, last = 2**children - 1, 1 << children - 1
+    bitmaps = range(full + 1) if children < 32 else (0, 1, last, full - last, full)
+    return product(bitmaps, range(children) if children < 32 else (0, 31))
 
 
-class TreeLockStep(LockStep):
-    """TREE, with faults."""
-
-    program = Machine.TREE
-
-    @rule(slot=SLOT_INDICES)
-    def clear(self, slot: int) -> None:
-        """A fault: a slot is as at the start."""
-        self.pipeline.clear(slot)
-        self.reference.rows[slot] = Row()
-
-    @rule(slot=SLOT_INDICES, names=st.sets(st.sampled_from(["bitmap", "values"])))
-    def clear_some(self, slot: int, names: set[str]) -> None:
-        """A fault: some registers of a slot lose their content, the others do not."""
-        if "bitmap" in names:
-            self.pipeline.registers.slots[2 * slot].bitmap = self.reference.rows[slot].bitmap = 0
-        if "values" in names:
-            self.pipeline.registers.values[2 * slot] = 0
-            self.reference.rows[slot].register.values = []
-
-    @invariant()
-    def registers_are_equal(self) -> None:
-        for slot, reference in enumerate(self.reference.rows):
-            row, register = self.pipeline.registers.slots[2 * slot], reference.register
-            assert reference.bitmap == row.bitmap
-            assert register.read(ELEMENTS) == self.pipeline.words(slot, 0)
-            assert register.workers == row.workers
-            # Before a first packet an exponent says nothing.
-            assert register.workers == 0 or register.exponent == row.exponent
-        assert not self.pipeline.registers.values[1::2].any()
-
-
-TestTreeInLockStep = TreeLockStep.TestCase
-TestTreeInLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
-
-
-def test_a_timed_slot_waits_from_its_first_turn_on_until_it_has_answered() -> None:
-    slots = new_registers(2, 2).slots
-    slots.generation[1:], slots.is_emitted[1:] = [0, 0, 2], [False, True, False]
-
-    assert TIMED.is_waiting(slots).tolist() == [False, True, False, True]
-
-
-class TimedLockStep(LockStep):
-    """TIMED, with faults; workers learn of generations that ended without them."""
-
-    program = Machine.TIMED
-
-    def next_turn(self, child: int, slot: int) -> int:
-        """The newest generation of the slot, or the next one for a worker that has sent that."""
-        latest = [history[-1].generation for (_, of), history in self.sent.items() if of == slot and history]
-        history = self.history(child, slot)
-        if history and history[-1].generation == max(latest):
-            return history[-1].generation + 1
-        return max(latest, default=0)
-
-    @rule(slot=SLOT_INDICES, generation=GENERATIONS)
-    def time_out(self, slot: int, generation: int) -> None:
-        row = self.reference.row(slot, generation)
-        if row.generation >= 0 and not row.is_emitted:
-            self.reference.time_out(slot, generation)
-            self.pipeline.time_out(slot, generation)
-
-    @rule(is_struck=st.sampled_from([False, False, False, True]))
-    def clear(self, is_struck: bool) -> None:
-        """A fault, not always: all slots are as at the start."""
-        if is_struck:
-            self.reference.clear()
-            for slot in range(SLOTS):
-                self.pipeline.clear(slot)
-
-    @rule(slot=SLOT_INDICES, generation=GENERATIONS, names=st.sets(st.sampled_from(["bitmap", "values"])))
-    def clear_some(self, slot: int, generation: int, names: set[str]) -> None:
-        """A fault: some registers of a slot lose their content, the others do not."""
-        row, reference = self.pipeline.row(slot, generation), self.reference.row(slot, generation)
-        if "bitmap" in names:
-            self.pipeline.registers.slots[row].bitmap = reference.bitmap = 0
-        if "values" in names:
-            self.pipeline.registers.values[row] = 0
-            reference.register.values = []
-
-    @invariant()
-    def registers_are_equal(self) -> None:
-        for slot in range(SLOTS):
-            for generation in (0, 1):
-                row = self.pipeline.registers.slots[self.pipeline.row(slot, generation)]
-                reference = self.reference.row(slot, generation)
-                assert (reference.generation, reference.bitmap) == (row.generation, row.bitmap)
-                assert reference.is_emitted == bool(row.is_emitted)
-                held = reference.register
-                assert (held.workers, held.members) == (row.workers, row.members)
-                assert reference.register.read(ELEMENTS) == self.pipeline.words(slot, generation)
-
-
-TestTimedInLockStep = TimedLockStep.TestCase
-TestTimedInLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
-
-
-every_children = pytest.mark.parametrize("children", [1, 2, 3])
-OLD = {"exponent": 3, "workers": 6, "members": 0b11}
-
-
-def hold(both: LockStep, row: int, **fields: int) -> Register:
-    """Set a row of the compiled registers by hand; returns the same for the reference."""
-    for name, value in {**fields, **OLD}.items():
-        both.pipeline.registers.slots[row][name] = value
-    both.pipeline.registers.values[row, :2] = 70, -7
-    return Register([70, -7], **OLD)
-
-
-def send(both: LockStep, child: int, generation: int) -> None:
-    """A packet for slot 1, of two workers' words; all registers are equal afterwards."""
-    both.arrive(Packet(child, 1, generation, [5, INT32_MAX], exponent=-4, workers=2))
-    both.registers_are_equal()
-
-
-@every_children
+@EVERY_CHILDREN
 def test_every_state_of_a_slot_of_switchml(children: int) -> None:
     """States that only a fault leaves included; every child sends version 0, and had sent version 1."""
-    for bitmap, counter, child in product(range(2**children), range(3), range(children)):
-        both = SwitchmlLockStep()
-        both.start(children, Overflow.WRAP)
-        slot = both.reference.slots[1]
+    for (bitmap, child), counter in product(states(children), range(3)):
+        both = Both(Machine.SWITCHML, children)
+        slot = both.reference.slots[SLOT]
         slot.bitmap, slot.counter, slot.answered = [bitmap, 2**children - 1], [counter, 9], [True, True]
         slot.registers = [
-            hold(
-                both,
+            both.hold(
                 2 + generation,
                 bitmap=slot.bitmap[generation],
                 counter=slot.counter[generation],
@@ -250,28 +101,46 @@ def test_every_state_of_a_slot_of_switchml(children: int) -> None:
             )
             for generation in (0, 1)
         ]
-        send(both, child, 0)
+        both.send(child, 0)
+
+        rows = both.registers.slots[2:4]
+        assert (slot.bitmap, slot.counter) == (rows["bitmap"].tolist(), rows["counter"].tolist())
+        assert slot.answered == rows["is_answered"].tolist()
 
 
-@every_children
+@EVERY_CHILDREN
 def test_every_state_of_a_slot_of_a_tree(children: int) -> None:
-    for bitmap, child in product(range(2**children), range(children)):
-        both = TreeLockStep()
-        both.start(children, Overflow.WRAP)
-        both.reference.rows[1] = Row(bitmap, hold(both, 2, bitmap=bitmap))
-        send(both, child, 7)
+    for bitmap, child in states(children):
+        both = Both(Machine.TREE, children)
+        row = both.reference.rows[SLOT] = Row(bitmap, both.hold(2, bitmap=bitmap))
+        both.send(child, 7)
+
+        assert row.bitmap == both.registers.slots[2]["bitmap"]
+        assert not both.registers.values[3].any()
 
 
-@every_children
+@EVERY_CHILDREN
 def test_every_state_of_a_timed_slot(children: int) -> None:
     """Its row for even generations is at 4: the packet's generation is older, the same, or newer."""
-    states = product(range(2**children), (False, True), range(children), range(0, 10, 2))
-    for bitmap, is_emitted, child, generation in states:
-        both = TimedLockStep()
-        both.start(children, Overflow.WRAP)
-        held = hold(both, 2, generation=4, bitmap=bitmap, is_emitted=is_emitted)
-        both.reference.rows[1][0] = TimedRow(4, bitmap, held, is_emitted)
-        send(both, child, generation)
+    for (bitmap, child), is_emitted, generation in product(states(children), (False, True), range(0, 10, 2)):
+        both = Both(Machine.TIMED, children)
+        held = both.hold(2, generation=4, bitmap=bitmap, is_emitted=is_emitted)
+        row = both.reference.rows[SLOT][0] = TimedRow(4, bitmap, held, is_emitted)
+        both.send(child, generation)
+
+        found = both.registers.slots[2]
+        assert (row.generation, row.bitmap, row.is_emitted) == (
+            found["generation"],
+            found["bitmap"],
+            bool(found["is_emitted"]),
+        )
+
+
+def test_a_timed_slot_waits_from_its_first_turn_on_until_it_has_answered() -> None:
+    slots = new_registers(2, 2).slots
+    slots.generation[1:], slots.is_emitted[1:] = [0, 0, 2], [False, True, False]
+
+    assert TIMED.is_waiting(slots).tolist() == [False, True, False, True]
 
 
 SUMMARY = "slots of a tree, few and short"

@@ -21,7 +21,6 @@ from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
     LinkSpec,
-    TooLargeError,
     TopologyError,
     hosts,
     switches,
@@ -186,16 +185,16 @@ def test_a_large_file_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("networkx.parse_gml", read)
     monkeypatch.setattr("networkx.parse_graphml", read)
     nodes, links = "node [ id 0 ]\n" * (NODES_MAX + 1), "edge [ source 0 target 1 ]\n" * (LINKS_MAX + 1)
-    with pytest.raises(TooLargeError, match=f"{NODES_MAX + 1} nodes are too many"):
+    with pytest.raises(TopologyError, match=f"{NODES_MAX + 1} nodes are too many"):
         from_gml(f"graph [\n{nodes}]", ONE)
-    with pytest.raises(TooLargeError, match=f"{LINKS_MAX + 1} links are too many"):
+    with pytest.raises(TopologyError, match=f"{LINKS_MAX + 1} links are too many"):
         from_gml(f"graph [\n{links}]", ONE)
-    with pytest.raises(TooLargeError, match="nodes are too many"):
+    with pytest.raises(TopologyError, match="nodes are too many"):
         from_graphml("<graphml>" + "<node/>" * (NODES_MAX + 1) + "</graphml>", ONE)
 
 
 def test_added_hosts_are_counted_before_they_are_added() -> None:
-    with pytest.raises(TooLargeError, match="40004 nodes are too many"):
+    with pytest.raises(TopologyError, match="40004 nodes are too many"):
         from_gml(ZOO, ONE._replace(hosts_per_switch=10_000))
 
 
@@ -425,7 +424,7 @@ def test_the_number_of_nodes_and_links_is_limited() -> None:
         try:
             from_json(json.dumps({"nodes": [node] * nodes, "edges": [edge] * edges}))
         except TopologyError as error:
-            return isinstance(error, TooLargeError)
+            return "are too many" in str(error)
         raise AssertionError("these are no nodes")
 
     assert not too_large(16384, 2**17)

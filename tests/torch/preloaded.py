@@ -10,7 +10,6 @@ import netfold.torch  # noqa: F401
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Round
 from netfold.sim.workload import training as workload  # noqa: F401
-from netfold.sim.workload import training_workload  # noqa: F401
 from netfold.torch.wire import make_codec
 
 

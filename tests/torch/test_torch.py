@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import nn
 
 import netfold
-import netfold.sim.workload.workload_keys
 import netfold.torch
 from netfold.errors import DataError
 from netfold.homomorphic.codec import Decoded
@@ -27,8 +26,9 @@ from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.merge import Merge
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
-from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.workload import Workload
+from netfold.sim.workload.workload_keys import Training
 from netfold.torch.exchange import BucketRounds, Fifo
 from netfold.torch.state import ParameterLayout, different, make_layout, parameter_names
 from netfold.torch.wire import Wire, make_codec, support_of
@@ -400,22 +400,24 @@ def scenario_of(codec: str) -> str:
 
 def simulated(
     folder: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[str, int, str]
-) -> tuple[TrainingSpec, Any, Any]:
+) -> tuple[Training, Any, Any]:
     """The spec of the workload, the weights after the run, and the records of its rounds and notes."""
     made: list[Workload] = []
 
+    make_one = Training.workload
+
     def make(*arguments: Any) -> Workload:
-        made.append(training_workload(*arguments))
+        made.append(make_one(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(netfold.sim.workload.workload_keys, "training_workload", make)
+    monkeypatch.setattr(Training, "workload", make)
     codec, bucket, collective = case
     sets = (f"workers={WORKERS}", f"{MLP}{bucket}B}}", scenario_of(codec), collective)
     resolved = plan(folder, *sets)
     (variant,) = resolved.variants
     result = run_variant(resolved, variant)
     spec = variant.jobs[0].workload
-    assert isinstance(spec, TrainingSpec)
+    assert isinstance(spec, Training)
     assert isinstance(made[0], TrainingWorkload)
     return spec, weights_of(made[0].model), result.records
 
@@ -438,8 +440,8 @@ def test_training_in_processes_is_simulated_training(tmp_path: Path, monkeypatch
         assert not np.array_equal(weights, start)
 
 
-def _model(spec: TrainingSpec) -> Any:
-    workload = training_workload(spec, WORKERS, SEED)
+def _model(spec: Training) -> Any:
+    workload = spec.workload(WORKERS, SEED)
     assert isinstance(workload, TrainingWorkload)
     return workload.model
 

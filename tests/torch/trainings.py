@@ -17,8 +17,8 @@ from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server, State
 from netfold.homomorphic.merge import Merge, Words
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.workload_keys import Training
 
 FAULTS = ("longer", "more", "early", "late error", "other bits", "update", "no tuple")
 
@@ -30,10 +30,7 @@ class Faulty(Codec):
     fault: str
     at: int = 1
     kind: ClassVar[str] = "faulty"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.FLOAT_ADD})
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.FLOAT_ADD})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return _FaultyEncoder(self.fault if rank == self.at or self.fault == "update" else "")
@@ -67,10 +64,7 @@ class Counting(Codec):
     """The server adds the gradients, and the number of its answers so far to every element."""
 
     kind: ClassVar[str] = "counting"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD, Merge.GATHER})
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD, Merge.GATHER})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return _GatheredEncoder()
@@ -121,7 +115,7 @@ def weights_of(model: nn.Module) -> Weights:
 
 
 def train_as_simulated(
-    rank: int, spec: TrainingSpec, workers: int, seed: int, steps: int, codecs: list[tuple[str, int]]
+    rank: int, spec: Training, workers: int, seed: int, steps: int, codecs: list[tuple[str, int]]
 ) -> list[Trained]:
     """Train a workload of the simulator with DDP, once with each codec and size of its buckets.
 
@@ -129,7 +123,7 @@ def train_as_simulated(
     """
     results = []
     for codec, bucket in codecs:
-        workload = training_workload(spec, workers, seed)
+        workload = spec.workload(workers, seed)
         assert isinstance(workload, TrainingWorkload)
         model, task = workload.model, workload._task
         makes_updates = codec.startswith(("marsit", "sasg"))

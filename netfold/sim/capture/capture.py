@@ -591,17 +591,12 @@ NOTHING = (
 )
 
 
-class Launched(NamedTuple):
-    """What became of a launched training."""
-
-    status: int
-    """The command's exit status, as a shell has it."""
-    trace: TraceFile | None
-    lines: tuple[str, ...]  # why there is no trace
-
-
-def launch(command: Sequence[str], settings: CaptureSettings) -> Launched:
+def launch(
+    command: Sequence[str], settings: CaptureSettings
+) -> tuple[int, TraceFile | None, tuple[str, ...]]:
     """Run a command, and wait for its recording; signals reach the command as usual.
+
+    The command's exit status, as a shell has it; the recording; or why there is none.
 
     Raises
     ------
@@ -620,8 +615,8 @@ def launch(command: Sequence[str], settings: CaptureSettings) -> Launched:
     status = _status(process)
     folder = Path(settings.folder)
     if folder.is_dir():
-        return Launched(status, read_trace(folder), ())
-    return Launched(status, None, parts.report() or NOTHING)
+        return status, read_trace(folder), ()
+    return status, None, parts.report() or NOTHING
 
 
 def _environment(settings: CaptureSettings) -> dict[str, str]:

@@ -44,7 +44,7 @@ Dimension = Annotated[int, Field(ge=1)]
 class _Part(BaseModel):
     """A part of trace.json: keys that are not known are not read."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 class TensorRow(_Part):

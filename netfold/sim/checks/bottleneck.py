@@ -65,7 +65,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
 from netfold.sim.results.metrics import Counted, counted_rounds
-from netfold.sim.results.records import PhaseRecord, RoundRecord, StepRecord, TimePart
+from netfold.sim.results.records import PhaseRecord, Records, RoundRecord, TimePart
 from netfold.units import PS_PER_US
 
 # What can bound a job.
@@ -439,13 +439,7 @@ class SampledNetwork(NamedTuple):
     """The job's number in the samples."""
 
 
-class JobRecords(NamedTuple):
-    steps: Sequence[StepRecord]
-    rounds: Sequence[RoundRecord]
-    phases: Sequence[PhaseRecord]
-
-
-def bounds(records: JobRecords, network: SampledNetwork) -> list[dict[str, Any]]:
+def bounds(records: Records, network: SampledNetwork) -> list[dict[str, Any]]:
     """The parts of the aggregation time of finished steps, the largest first; empty without such time.
 
     Shares add up to 1, and times to the mean aggregation time of a step.

@@ -42,7 +42,7 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from netfold.switch.program import ProgramSpec
 
 # The journal of a job: all records of its run.
@@ -118,8 +118,8 @@ class RoundLog:
             merges_verified=findings.merges_verified(bool(counts.fallback_parts or counts.forecast_misses)),
             bit_exact=findings.bit_exact,
             replicas_agree=findings.replicas_agree,
-            workers_held_min=findings.workers_held_min,
-            workers_held_mean=findings.workers_held_mean,
+            workers_held_min=findings.held.fewest,
+            workers_held_mean=findings.held.mean,
             max_abs_error=findings.max_abs_error,
             nmse=None if self.decoded[0].is_update else findings.loss.nmse,
             cosine=findings.loss.cosine,

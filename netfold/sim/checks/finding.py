@@ -276,13 +276,25 @@ class WrongWord:
         return f" (received {self.received:.9g}, the sum is {self.right:.9g} within {self.allowed:.3g})"
 
 
-@dataclass(frozen=True)
+@dataclass
 class AtHosts:
     """What hosts merged by a codec's own functions, and messages that they passed on as they are."""
 
     words: int = 0  # examined, over all workers
     wrong: int = 0  # words or messages that differ from a replay
     first: str = ""  # the first of these
+
+    def add(self, count: int, place: str) -> None:
+        """Count wrong words; the first place is kept."""
+        self.wrong += count
+        self.first = self.first or place
+
+
+class Held(NamedTuple):
+    """How many workers the results of a round hold."""
+
+    fewest: int
+    mean: float
 
 
 @dataclass(frozen=True)
@@ -301,8 +313,7 @@ class Findings:
     union_nonzeros: int
     loss: ErrorMetrics  # against the sum of all gradients
     is_held_back: bool  # some worker contributed something else than its gradient
-    workers_held_min: int
-    workers_held_mean: float
+    held: Held
     first_wrong: WrongWord | None = None
     clipped_words: int = 0  # integer words (or lanes) that differ from their sum as overflow allows
     first_clipped: WrongWord | None = None
@@ -317,7 +328,7 @@ class Findings:
     """Drift of a codec that promises to be unbiased."""
     is_far: bool = False  # worker 0's total from the sum of the gradients, though all of them went in
     beyond: Beyond | None = None  # a sum that float32 does not have
-    at_hosts: AtHosts = AtHosts()
+    at_hosts: AtHosts = field(default_factory=AtHosts)
 
     @property
     def max_abs_error(self) -> float:
@@ -348,6 +359,9 @@ class MessagePlace:
     operation: int
     part: int
     label: str
+
+    def __str__(self) -> str:
+        return f"'{self.label}', message {self.part} of operation {self.operation}"
 
 
 @dataclass

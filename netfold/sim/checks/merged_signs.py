@@ -226,10 +226,10 @@ class UnfairSigns:
     messages: int
     """Messages whose statistics were added up."""
     words: tuple[int, int]  # the stretch, both ends included
-    found: Unfair
+    bias: Unfair
 
     def __str__(self) -> str:
-        bias, (first, last) = self.found, self.words
+        bias, (first, last) = self.bias, self.words
         is_ones = bias.worker is None
         whose = "merged bits are one" if is_ones else f"worker {bias.worker}'s bits survive"
         often = "more" if bias.excess > 0 else "less"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -438,31 +438,6 @@ Orders = Mapping[tuple[int, int], Sequence[Sequence[HostHop]]]
 """Hops of HOST messages, by operation and message."""
 
 
-@dataclass
-class _Tally:
-    """Counts over the messages of a round."""
-
-    words: int = 0
-    wrong: int = 0
-    first: str = ""
-
-    def add(self, count: int, place: str) -> None:
-        """Count wrong words; the first place is kept."""
-        self.wrong += count
-        self.first = self.first or place
-
-
-class _Place(NamedTuple):
-    """A message of a round: its operation, its index there, and its label."""
-
-    operation: int
-    part: int
-    label: str
-
-    def __str__(self) -> str:
-        return f"'{self.label}', message {self.part} of operation {self.operation}"
-
-
 class HostReplay:
     """Replays the host merges and server answers of one job, round by round."""
 
@@ -478,7 +453,7 @@ class HostReplay:
 
         `orders` are the hops of its HOST messages. Rounds of one bucket come in the order of their steps.
         """
-        tally = _Tally()
+        tally = AtHosts()
         for index, operation in enumerate(operations):
             workers = range(len(operation.sent))
             for part, message in enumerate(operation.sent[0]):
@@ -486,7 +461,7 @@ class HostReplay:
                     continue
                 sent = [operation.sent[worker][part] for worker in workers]
                 results = distinct([operation.received[worker][part] for worker in workers])
-                at = _Place(index, part, message.label)
+                at = MessagePlace(index, part, message.label)
                 if message.merge is Merge.HOST:
                     _check_merged(tally, at, sent, orders.get((index, part)), results)
                 elif self.server is not None:
@@ -496,12 +471,12 @@ class HostReplay:
                     _compare_host_words(tally, f"the answer to {at}", answer, results)
                 else:
                     _check_delivered(tally, at, sent, results)
-        return AtHosts(tally.words, tally.wrong, tally.first)
+        return tally
 
 
 def _check_merged(
-    tally: _Tally,
-    place: _Place,
+    tally: AtHosts,
+    place: MessagePlace,
     sent: Sequence[Message],
     order: Sequence[Sequence[HostHop]] | None,
     results: Sequence[Result],
@@ -520,7 +495,7 @@ def _check_merged(
 
 
 def _check_delivered(
-    tally: _Tally, place: _Place, sent: Sequence[Message], results: Sequence[Result]
+    tally: AtHosts, place: MessagePlace, sent: Sequence[Message], results: Sequence[Result]
 ) -> None:
     """Check that every worker has a message of every worker; their words are compared elsewhere."""
     for result in results:
@@ -530,7 +505,7 @@ def _check_delivered(
             tally.add(1, f"{place}, worker {result.workers[0]}: {shortfall}")
 
 
-def _compare_host_words(tally: _Tally, what: str, right: Words, results: Sequence[Result]) -> None:
+def _compare_host_words(tally: AtHosts, what: str, right: Words, results: Sequence[Result]) -> None:
     """Compare the words of every worker with the right ones, bit for bit."""
     for result in results:
         words, workers = result.merged.words, result.workers

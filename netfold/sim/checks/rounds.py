@@ -21,6 +21,7 @@ from netfold.sim.checks.finding import (
     NOTHING_EXEMPT,
     Exempt,
     Findings,
+    Held,
     MessagePlace,
     RecordedOperation,
     Tallies,
@@ -269,7 +270,7 @@ def examine(
     judge = codec.judged_by(decoded[0].is_update)
     comparison = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
     errors, loss = comparison.errors, comparison.loss
-    held = _hold(operations, len(gradients))
+    held = _count_held(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,
         is_integer=tallies.is_integer,
@@ -286,8 +287,7 @@ def examine(
         beyond=comparison.beyond,
         drift=comparison.drift,
         is_held_back=any(a is not b for a, b in zip(contributions, gradients, strict=True)),
-        workers_held_min=held.fewest,
-        workers_held_mean=held.mean,
+        held=held,
         first_wrong=tallies.wrong.first,
         clipped_words=tallies.clipped.count,
         first_clipped=tallies.clipped.first,
@@ -321,14 +321,7 @@ def _of_elements(holders: Holders | None, values: int) -> Holders | None:
     return None if holders is None else replace(holders, unit_words=values * holders.unit_words)
 
 
-class _Held(NamedTuple):
-    """How many workers the results of a round hold."""
-
-    fewest: int
-    mean: float
-
-
-def _hold(operations: Sequence[RecordedOperation], workers: int) -> _Held:
+def _count_held(operations: Sequence[RecordedOperation], workers: int) -> Held:
     """Count workers per result; only linear codecs, whose round is one message, get partial results.
 
     Absent workers count: a result without them lacks nothing.
@@ -343,5 +336,5 @@ def _hold(operations: Sequence[RecordedOperation], workers: int) -> _Held:
     ]
     counts = np.concatenate(unit_counts) if unit_counts else np.empty(0, np.uint8)
     if counts.size == 0:
-        return _Held(workers, float(workers))
-    return _Held(int(counts.min()), float(counts.mean()))
+        return Held(workers, float(workers))
+    return Held(int(counts.min()), float(counts.mean()))

@@ -136,18 +136,6 @@ class CollectiveSection(Section):
         return tuple(spec.section for spec in collectives().values())
 
 
-class SharedState(Protocol):
-    """What a collective keeps of the jobs of a variant."""
-
-    network: Network
-
-    def release(self, location: Location) -> None:
-        """Free what a job has reserved."""
-
-    def add_loopbacks(self) -> None:
-        """Add loopback links to `network` wherever jobs like the earlier ones may need them."""
-
-
 @dataclass
 class Site:
     """State that the jobs of a variant share; they are resolved one after the other."""
@@ -160,8 +148,8 @@ class Site:
     occupied: HostAllocation
     sharing: int = 1
     """How many jobs divide what a switch holds, where jobs take what they need."""
-    shared_state: dict[str, SharedState] = field(default_factory=dict)
-    """What a collective keeps of earlier jobs, by its kind."""
+    shared_state: dict[str, Any] = field(default_factory=dict)
+    """What a collective keeps of earlier jobs, by its kind: such as `Switches`, with its methods."""
 
     def release(self, location: Location) -> None:
         """Free what the collective of a job has reserved; its hosts are in `occupied`."""

@@ -189,7 +189,7 @@ def _ways_ps(routed: Routed, packet_bytes: int) -> int:
     def way_ps(links: Sequence[int]) -> int:
         return sum(link_time_ps(network, link, packet_bytes) + int(network.delay_ps[link]) for link in links)
 
-    times_ps = np.array([way_ps(way.there) for way in routed.paths.values()], np.int64)
+    times_ps = np.array([way_ps(way.outbound) for way in routed.paths.values()], np.int64)
     levels = zip(routed.outline.levels, routed.flows, strict=True)
     return sum(level.times * int(times_ps[flows].max()) for level, flows in levels)
 
@@ -270,7 +270,7 @@ def estimate_of(
         return Estimate(0.0, "", 0.0, 0.0)
     routed = Routed.by_seed(outline, network, nodes, seed)
     rate = _rate_of(routed, PACKET_BYTES, WORD_BITS)
-    delays_ps = [sum(int(network.delay_ps[link]) for link in way.there) for way in routed.paths.values()]
+    delays_ps = [sum(int(network.delay_ps[link]) for link in way.outbound) for way in routed.paths.values()]
     ways_ps = np.array(delays_ps, np.float64)
     ways_of_levels_ps = [ways_ps[flows] for flows in routed.flows]
     latency_s = _longest_chain(routed, ways_of_levels_ps, occupies=False) / PS_PER_S

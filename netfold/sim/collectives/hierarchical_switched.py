@@ -474,7 +474,6 @@ def _with_switches(
         aggregations=tuple(tree for part in parts for tree in part.aggregations),
         passes=max(
             (part.passes for part in parts),
-            key=lambda passes: (passes.packet, passes.result),
             default=plan.passes,
         ),
         needs_lossless=any(part.needs_lossless for part in parts),

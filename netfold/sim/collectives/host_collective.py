@@ -234,7 +234,7 @@ def resolve_as(
         settled={"timeout": TIME.format(timeout_ps), **collective.settled(workers)},
         collective=collective,
     )
-    ways = [way.there for way in routed.paths.values()]
+    ways = [way.outbound for way in routed.paths.values()]
     warnings = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
     return Resolved(plan, job.codec.carried_by(carrier_of(routed, frame, job.device)), warnings=warnings)
 

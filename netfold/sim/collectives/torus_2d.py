@@ -38,13 +38,6 @@ from netfold.sim.keys import Count
 # Every segment is divided into as many parts as there are rows, for its column.
 
 
-class Spot(NamedTuple):
-    """A worker's place."""
-
-    row: int
-    position: int
-
-
 @dataclass(frozen=True)
 class TorusGrid:
     """Workers in rows, in rank order."""
@@ -82,9 +75,9 @@ class TorusGrid:
         return self._firsts[row] + position
 
     @cached_property
-    def spots(self) -> tuple[Spot, ...]:
-        """The spot of each worker."""
-        return tuple(Spot(row, at) for row, length in enumerate(self.lengths) for at in range(length))
+    def spots(self) -> tuple[tuple[int, int], ...]:
+        """The row of each worker, and its position there."""
+        return tuple((row, at) for row, length in enumerate(self.lengths) for at in range(length))
 
     @cached_property
     def words(self) -> TorusCut:

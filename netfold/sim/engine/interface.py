@@ -351,19 +351,27 @@ class Disturbance(NamedTuple):
     """The links that the fault names; it struck on some of them."""
 
 
+class WaitingFlow(NamedTuple):
+    """A message that has not been delivered."""
+
+    source: int  # node
+    target: int
+    route: int
+    ack_route: int
+    opened_ps: int
+    packet_bytes: int
+    owner: int = 0  # job of the variant
+    what: str = ""
+    """For a schedule: the transfer, its operation and its flow."""
+
+
 class WaitingTransfer(NamedTuple):
     """A transfer of a schedule that is sent and not delivered."""
 
     schedule: int  # the engine's number
     transfer: int
     flow: int
-    source: int  # node
-    target: int
-    route: int
-    ack_route: int
-    job: int
-    packet_bytes: int
-    opened_ps: int
+    waiting: WaitingFlow
 
 
 class PointView(NamedTuple):

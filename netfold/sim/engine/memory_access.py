@@ -14,7 +14,6 @@ from llvmlite import ir
 from numba import config, from_dtype, types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np import arrayobj
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined
@@ -32,6 +31,8 @@ def _view(item: types.Type, item_bytes: int) -> Any:
         array_type = types.Array(item, 1, "C")
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            from numba.np import arrayobj  # late: only the compiler needs it
+
             array = arrayobj.make_array(array_type)(context, builder)
             size = context.get_constant(types.intp, item_bytes)
             arrayobj.populate_array(
@@ -103,6 +104,8 @@ def _row_address(_typing: Any, table: Any, _row: Any) -> Any:
     """Address of a row of a table; the row may lie outside."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        from numba.np import arrayobj  # late, as above
+
         array = arrayobj.make_array(table)(context, builder, arguments[0])
         row_bytes = cgutils.unpack_tuple(builder, array.strides)[0]
         return builder.add(builder.ptrtoint(array.data, ir.IntType(64)), builder.mul(arguments[1], row_bytes))

@@ -19,6 +19,7 @@ from netfold.sim.engine.interface import (
     Outstanding,
     PointView,
     SlotState,
+    WaitingFlow,
     WaitingTransfer,
 )
 from netfold.sim.engine.links import PS_BYTES
@@ -223,13 +224,15 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
                 schedule,
                 int(flow.transfer),
                 int(flow.serial),
-                int(flow.host),
-                int(flow.target),
-                int(flow.route),
-                int(flow.ack_route),
-                int(flow.job),
-                int(size_bytes),
-                int(flow.opened_ps),
+                WaitingFlow(
+                    int(flow.host),
+                    int(flow.target),
+                    int(flow.route),
+                    int(flow.ack_route),
+                    int(flow.opened_ps),
+                    int(size_bytes),
+                    int(flow.job),
+                ),
             )
         )
     return sorted(transfers, key=lambda transfer: transfer.flow)

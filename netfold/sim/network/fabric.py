@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simpy
@@ -28,6 +28,7 @@ from netfold.sim.engine.interface import (
     Operation,
     Scaled,
     Segment,
+    WaitingFlow,
 )
 from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, LookBuffers, Samples, look
 from netfold.sim.engine.tables import FLOW_ACK, FLOW_DATA, World
@@ -38,7 +39,6 @@ from netfold.sim.network.stall import (
     Opened,
     Snapshot,
     StalledError,
-    WaitingFlow,
     link_outcomes,
 )
 from netfold.sim.network.stalled_slots import diagnose
@@ -257,14 +257,6 @@ def _never_asked(transfer: int) -> None:
     raise RuntimeError(f"transfer {transfer} merges nothing, and the engine asks for its merge")
 
 
-class _Schedule(NamedTuple):
-    """A schedule that the engine carries out."""
-
-    operation: Operation
-    name: str
-    answer: Callable[[int], None]
-
-
 class Fabric:
     """Opens streams and flows at the current time; each returns an event that fires when it completes.
 
@@ -293,7 +285,7 @@ class Fabric:
         self._jobs: list[JobOnSwitch] = []
         self._opened: dict[tuple[int, int], Opened] = {}
         self._flows: dict[int, WaitingFlow] = {}
-        self._schedules: dict[int, _Schedule] = {}
+        self._schedules: dict[int, tuple[Operation, str, Callable[[int], None]]] = {}
         self._node_events: list[NodeEvent] = []
         self._activities: dict[tuple[int, int], str] = {}
         self._environment = environment
@@ -340,8 +332,8 @@ class Fabric:
         now_ps = int(self._environment.now)
         self.engine.advance(now_ps)
         self.engine.open_stream(job, worker, segments, scaled)
-        previous = self._opened.get((job, worker), Opened(0, 0))
-        self._opened[job, worker] = Opened(previous.streams_count + 1, now_ps)
+        streams_count, _ = self._opened.get((job, worker), (0, 0))
+        self._opened[job, worker] = streams_count + 1, now_ps
         return self._expect("stream", job, worker)
 
     def flow(self, flow: Flow) -> simpy.Event:
@@ -362,7 +354,7 @@ class Fabric:
         # Returns the engine's number of it; `answer` is called with that of each transfer to be merged.
         self.engine.advance(int(self._environment.now))
         number = self.engine.open_schedule(operation)
-        self._schedules[number] = _Schedule(operation, name, answer)
+        self._schedules[number] = (operation, name, answer)
         return number
 
     def begin(
@@ -445,7 +437,8 @@ class Fabric:
             yield environment.timeout(engine.now_ps - environment.now)
             for completion in completions:
                 if completion.kind == "merge":
-                    self._schedules[completion.job].answer(completion.worker)
+                    _, _, answer = self._schedules[completion.job]
+                    answer(completion.worker)
                     continue
                 if completion.kind == "flow":
                     del self._flows[completion.worker]
@@ -502,7 +495,7 @@ class Fabric:
 
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine
-        opened_ps = max((opened.last_ps for opened in self._opened.values()), default=0)
+        opened_ps = max((last_ps for _, last_ps in self._opened.values()), default=0)
         counters, down, corrupting = engine.link_counters(), engine.down_links(), self._corrupting()
         snapshot = Snapshot(
             network=engine.network,
@@ -543,7 +536,7 @@ class Fabric:
                 f"transfer {number} from worker {ends[0]} to worker {ends[1]} "
                 f"(step {schedule.step[number]}) of {name}, flow {transfer.flow}"
             )
-            yield WaitingFlow(*transfer[3:7], transfer.opened_ps, transfer.packet_bytes, transfer.job, what)
+            yield transfer.waiting._replace(what=what)
 
 
 # Compute time of workers under host faults: late starts, slow hosts, pauses, crashes.

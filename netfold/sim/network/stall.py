@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from netfold.errors import RunError
-from netfold.sim.engine.interface import Disturbance, Fate, Job, Outstanding, PointView, SlotState
+from netfold.sim.engine.interface import (
+    Disturbance,
+    Fate,
+    Job,
+    SlotState,
+    WaitingFlow,
+)
 from netfold.switch.programs import names_of
 from netfold.topologies.network import Network
 from netfold.units import TIME
@@ -497,34 +503,6 @@ HAS_CRASHED = "has crashed"  # activity of a crashed worker
 Child = tuple[str, int]  # ("worker", rank) or ("point", number)
 
 
-class InspectableEngine(Protocol):
-    """An engine whose switches and workers can be inspected."""
-
-    def outstanding(self, job: int) -> list[Outstanding]: ...
-
-    def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
-        # Point 0 is the root.
-        ...
-
-    def job_points(self, job: int) -> Sequence[PointView]:
-        # The root is first.
-        ...
-
-
-class WaitingFlow(NamedTuple):
-    """A message that has not been delivered."""
-
-    source: int  # node
-    target: int
-    route: int
-    ack_route: int
-    opened_ps: int
-    packet_bytes: int
-    owner: int = 0  # job of the variant
-    what: str = ""
-    """For a schedule: the transfer, its operation and its flow."""
-
-
 class JobOnSwitch(NamedTuple):
     """A job that has slots on switches."""
 
@@ -545,11 +523,8 @@ class NodeEvent(NamedTuple):
     what: str  # CRASHED or CLEARED
 
 
-class Opened(NamedTuple):
-    """A worker's aggregation streams."""
-
-    streams_count: int
-    last_ps: int
+Opened = tuple[int, int]
+"""How many aggregation streams a worker has opened, and when the last one."""
 
 
 @dataclass(frozen=True)

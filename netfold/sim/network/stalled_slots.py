@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Outstanding, SlotState
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Outstanding, SlotState, WaitingFlow
 from netfold.sim.engine.tree_paths import ROOT, round_trip
 from netfold.sim.network import stall
 from netfold.sim.network.stall import (
@@ -18,11 +19,9 @@ from netfold.sim.network.stall import (
     Child,
     Diagnosis,
     IdleWorker,
-    InspectableEngine,
     Snapshot,
     StalledMessage,
     StalledSlot,
-    WaitingFlow,
     list_workers,
     why_undelivered,
 )
@@ -70,7 +69,7 @@ def unknown_cause(way: str) -> Cause:
 # outstanding, and from the outcomes of recent packets on the links of its path.
 
 
-def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:
+def diagnose(engine: Engine, snapshot: Snapshot) -> Diagnosis:
     """One row per slot and message that workers wait for, with its likely cause."""
     slots: list[StalledSlot] = []
     busy: set[tuple[int, int]] = set()
@@ -98,7 +97,7 @@ class _Unit(NamedTuple):
 
 class _JobDiagnosis:
     def __init__(
-        self, engine: InspectableEngine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
+        self, engine: Engine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
     ) -> None:
         self.snapshot, self.number = snapshot, number
         self._placed = snapshot.jobs[number]
@@ -200,7 +199,7 @@ class _JobDiagnosis:
             if has_crashed(snapshot, self.job.hosts[worker]):
                 return self._why(ROOT, unit, ("worker", worker))[1]
         links = [link for worker in (*waiting, *workers_ahead) for link in self._round_trip(worker)]
-        since_ps = min(snapshot.opened[self.number, worker].last_ps for worker in waiting)
+        since_ps = min(snapshot.opened[self.number, worker][1] for worker in waiting)
         switches = {point.switch for point in self._points}
         cleared = next(
             (
@@ -250,7 +249,7 @@ class _JobDiagnosis:
         missing: Sequence[Child],
         cause: Cause,
     ) -> StalledSlot:
-        opened = [self.snapshot.opened[self.number, worker].last_ps for worker in waiting]
+        opened = [self.snapshot.opened[self.number, worker][1] for worker in waiting]
         return StalledSlot(
             job=self.snapshot.names[self.owner],
             switch=self._switch(point),
@@ -326,7 +325,7 @@ class _JobDiagnosis:
 
     def _opened(self, worker: int) -> int:
         opened = self.snapshot.opened.get((self.number, worker))
-        return opened.streams_count if opened else 0
+        return opened[0] if opened else 0
 
     def _why_result_lost(self, worker: int, switch: int) -> Cause:
         cleared = self._cleared(switch)

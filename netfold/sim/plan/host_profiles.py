@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from pydantic import Field
-
 from netfold.kinds import family, register, registered
-from netfold.sim.keys import Count, OneOf, Section, Time
+from netfold.sim.keys import NO_KEY, Count, OneOf, Option, Time, described, key_fields
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import HostWork, Network, with_host_links
 from netfold.units import PS_PER_S
@@ -25,37 +23,64 @@ from netfold.units import PS_PER_S
 _RATE_MAX_BPS = LINK_RANGES["rate_bps"][1]
 
 
+def host_profiles() -> dict[str, HostProfile]:
+    return registered(HostProfile)
+
+
+def _described() -> str:
+    known = " ".join(f"{profile.kind}: {profile.summary}." for profile in host_profiles().values())
+    return described(f"Profile that all other keys have their values from. {known}")
+
+
 @family("host_profiles")
 @dataclass(frozen=True)
-class HostProfile:
-    """Times of a host, in int picoseconds; each is 0 unless it is given, and has its source.
-
-    With n cores the host does n packets in the time of one, and a packet of B bytes on the wire occupies it
-    for (per_packet + B · per_byte) / n. The first packet of a message takes message / n more where it is
-    sent. A packet that finds the host idle leaves after the whole of per_packet, however many cores there
-    are, and after the latency. Packets wait first in, first out; acknowledgements go first.
+class HostProfile(Option):
+    """What hosts take for packets; a name alone is the `kind`. With n cores, a packet of B bytes on the wire
+    occupies its host for (per_packet + B · per_byte) / n on its way out, and again on its way in; packets
+    wait for each other. Where a network card does that (`rdma`), cores share `message` alone. Hosts without a
+    worker, such as a job's servers, have what the variant says, with several jobs what the first one does.
     """
 
-    name: str
-    summary: str
-    part: str = "CPU"  # what does the work, in the names of links
-    per_packet_send_ps: int = 0
-    per_packet_receive_ps: int = 0
-    per_byte_send_ps: int = 0
-    per_byte_receive_ps: int = 0
-    message_ps: int = 0
-    latency_send_ps: int = 0
-    latency_receive_ps: int = 0
-    cores: int = 1
-    is_offloaded: bool = False  # the card does packets and bytes: cores divide the time of a message alone
-    sources: Mapping[str, str] = field(default_factory=dict)
+    # A packet that finds the host idle leaves after the whole of per_packet, however many cores there are,
+    # and after the latency. Packets wait first in, first out; acknowledgements go first.
+
+    kind: Annotated[str, OneOf(host_profiles, _described)] = "none"
+    summary: str = field(default="", metadata=NO_KEY)
+    part: str = field(default="CPU", metadata=NO_KEY)  # what does the work, in the names of links
+    per_packet_send_ps: Time | None = None
+    """Time of one core, or of the card, for a packet that is sent."""
+    per_packet_receive_ps: Time | None = None
+    """Time of one core, or of the card, for a packet that is received."""
+    per_byte_send_ps: Time | None = None
+    """More for each byte of it on the wire."""
+    per_byte_receive_ps: Time | None = None
+    """More for each byte of it on the wire."""
+    message_ps: Time | None = None
+    """More for the first packet of a message that is sent: a unit for a switch, or a message to a host."""
+    latency_send_ps: Time | None = None
+    """How long a packet takes to leave besides, without occupying its host."""
+    latency_receive_ps: Time | None = None
+    """How long a packet takes to come in besides, without occupying its host."""
+    cores: Count | None = None
+    """Processor cores that work on packets."""
+    is_offloaded: bool = field(default=False, metadata=NO_KEY)
+    """The card does packets and bytes: cores divide the time of a message alone."""
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=NO_KEY)
     """Where each number is from, by field."""
 
     def check_registered(self) -> None:
         """Raise ValueError if a time has no source, or what takes time has none for its cores."""
         time_fields = {name for name, value in vars(self).items() if name.endswith("_ps") and value}
         if missing := sorted((time_fields | {"cores"} if time_fields else time_fields) - set(self.sources)):
-            raise ValueError(f"profile {self.name!r} has no source for {', '.join(missing)}")
+            raise ValueError(f"profile {self.kind!r} has no source for {', '.join(missing)}")
+
+    def whole(self) -> HostProfile:
+        """The profile of its kind, with what differs here."""
+        changes = {key.name: getattr(self, key.name) for key in key_fields(HostProfile)}
+        return replace(
+            host_profiles()[self.kind],
+            **{name: value for name, value in changes.items() if value is not None},
+        )
 
     @property
     def takes_time(self) -> bool:
@@ -67,7 +92,7 @@ class HostProfile:
             self._work(
                 f"{host} {self.part}, sending",
                 (self.per_packet_send_ps, self.per_byte_send_ps, self.latency_send_ps),
-                -(-self.message_ps // self.cores),
+                -(-(self.message_ps or 0) // (self.cores or 1)),
             ),
             self._work(
                 f"{host} {self.part}, receiving",
@@ -76,19 +101,15 @@ class HostProfile:
             ),
         )
 
-    def _work(self, name: str, times_ps: tuple[int, int, int], message_ps: int) -> HostWork:
-        whole_ps, byte_ps, latency_ps = times_ps
-        cores = 1 if self.is_offloaded else self.cores
+    def _work(self, name: str, times_ps: tuple[int | None, ...], message_ps: int) -> HostWork:
+        whole_ps, byte_ps, latency_ps = (time_ps or 0 for time_ps in times_ps)
+        cores = 1 if self.is_offloaded else self.cores or 1
         packet_ps = -(-whole_ps // cores)
         rate_bps = min(_RATE_MAX_BPS, 8 * PS_PER_S * cores // byte_ps) if byte_ps else _RATE_MAX_BPS
         return HostWork(name, max(1, rate_bps), packet_ps, message_ps, latency_ps + whole_ps - packet_ps)
 
 
 NONE = register(HostProfile("none", "packets take no time in hosts"))
-
-
-def host_profiles() -> dict[str, HostProfile]:
-    return registered(HostProfile)
 
 
 # Cores that poll the card (DPDK), and copy each packet, as the UDP client of SwitchML does.
@@ -110,7 +131,7 @@ _PCIE = (
 
 DPDK = register(
     HostProfile(
-        name="dpdk",
+        kind="dpdk",
         summary="cores that poll the card and copy packets, as SwitchML's UDP client",
         per_packet_send_ps=100_000,
         per_packet_receive_ps=100_000,
@@ -148,7 +169,7 @@ _TRIP = (
 
 KERNEL_TCP = register(
     HostProfile(
-        name="kernel_tcp",
+        kind="kernel_tcp",
         summary="streams of the kernel, with segmentation and merging of packets",
         per_packet_send_ps=50_000,
         per_packet_receive_ps=100_000,
@@ -188,7 +209,7 @@ _UDP_TRIP = (
 
 KERNEL_UDP = register(
     HostProfile(
-        name="kernel_udp",
+        kind="kernel_udp",
         summary="sockets of the kernel, one datagram after the other",
         per_packet_send_ps=2_860_000,
         per_packet_receive_ps=2_860_000,
@@ -229,7 +250,7 @@ _WAY = (
 
 RDMA = register(
     HostProfile(
-        name="rdma",
+        kind="rdma",
         summary="a card that does the transport; cores post messages",
         part="NIC",
         per_packet_send_ps=5_000,
@@ -253,47 +274,6 @@ RDMA = register(
         },
     )
 )
-
-
-# The `hosts` section of a scenario: a profile's name, or a profile and what differs from it.
-
-
-_KIND = "Profile that all other keys have their values from. " + " ".join(
-    f"{profile.name}: {profile.summary}." for profile in (NONE, DPDK, KERNEL_TCP, KERNEL_UDP, RDMA)
-)
-
-
-class HostsSection(Section):
-    """What hosts take for packets; a name alone is the `kind`. With n cores, a packet of B bytes on the wire
-    occupies its host for (per_packet + B · per_byte) / n on its way out, and again on its way in; packets
-    wait for each other. Where a network card does that (`rdma`), cores share `message` alone. Hosts without a
-    worker, such as a job's servers, have what the variant says, with several jobs what the first one does.
-    """
-
-    kind: Annotated[str, OneOf(host_profiles), Field(description=_KIND)] = NONE.name
-    cores: Count | None = None
-    """Processor cores that work on packets."""
-    per_packet_send: Time | None = None
-    """Time of one core, or of the card, for a packet that is sent."""
-    per_packet_receive: Time | None = None
-    """Time of one core, or of the card, for a packet that is received."""
-    per_byte_send: Time | None = None
-    """More for each byte of it on the wire."""
-    per_byte_receive: Time | None = None
-    """More for each byte of it on the wire."""
-    message: Time | None = None
-    """More for the first packet of a message that is sent: a unit for a switch, or a message to a host."""
-    latency_send: Time | None = None
-    """How long a packet takes to leave besides, without occupying its host."""
-    latency_receive: Time | None = None
-    """How long a packet takes to come in besides, without occupying its host."""
-
-    def profile(self) -> HostProfile:
-        base = host_profiles()[self.kind]
-        overrides = self.model_dump(exclude={"kind", "cores"}, exclude_none=True, mode="python")
-        changed = {f"{key}_ps": getattr(self, key) for key in overrides}
-        cores = base.cores if self.cores is None else self.cores
-        return replace(base, cores=cores, **changed)
 
 
 # A network whose hosts take time for packets.

@@ -28,7 +28,7 @@ NO_LIMIT_BYTES = 2**62
 class WorkerPath(NamedTuple):
     """Links from a worker to where its packets are answered, loopback links of switches, and links back."""
 
-    there: tuple[int, ...]
+    outbound: tuple[int, ...]
     inside: tuple[int, ...]
     back: tuple[int, ...]
 
@@ -148,7 +148,7 @@ def _tree_traffic(network: Network, job: Job) -> Traffic:
             points.append(job.branches[points[-1] - 1].parent)
         paths.append(
             WorkerPath(
-                tuple(link for hop in hops for link in up[hop]) + (server.there if server else ()),
+                tuple(link for hop in hops for link in up[hop]) + (server.outbound if server else ()),
                 tuple(loopbacks[point] for point in points if loopbacks[point] >= 0),
                 (server.back if server else ())
                 + tuple(link for hop in reversed(hops) for link in down.to_child[hop]),
@@ -159,7 +159,7 @@ def _tree_traffic(network: Network, job: Job) -> Traffic:
     load = Counter(link for hop in hops for link in (*up[hop], *down.last[hop]))
     load.update(link for links in down.to_splits for link in links)
     if server is not None:
-        load.update((*server.there, *server.back))
+        load.update((*server.outbound, *server.back))
     load.update(link for link in loopbacks if link >= 0)  # a result passes once
     return Traffic(tuple(paths), load)
 
@@ -186,7 +186,7 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
 
     longest_ps = 0
     for worker_path in traffic.paths:
-        hops_ps = [times_ps(link, size_bytes) for link in worker_path.there]
+        hops_ps = [times_ps(link, size_bytes) for link in worker_path.outbound]
         hops_ps += [times_ps(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
         longest_wait_ps = max((wait_ps for _, wait_ps in hops_ps), default=0)
         longest_ps = max(longest_ps, sum(time_ps for time_ps, _ in hops_ps) + longest_wait_ps)
@@ -304,7 +304,7 @@ def job_pace(network: Network, job: Job, *others: Job) -> Pace:
     slots = len(trees) * min(tree.slots_count for tree in trees)
     in_windows = slots * job.frame.elements * PS_PER_S / max(1, trip_ps)
     start = None
-    uplinks = {link for way in traffic.paths for link in _own_links(network, way.there)}
+    uplinks = {link for way in traffic.paths for link in _own_links(network, way.outbound)}
     ends = uplinks | {link for way in traffic.paths for link in _own_links(network, way.back[::-1])}
     behind = Counter({link: count for link, count in traffic.load.items() if link not in ends})
     if others and behind:

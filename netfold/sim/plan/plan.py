@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import networkx as nx
+from pydantic import Field
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation
+from netfold.sim.workload.workload import GradientSource
 from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES
 from netfold.switch.programs import formats
 from netfold.topologies.graph import TopologyError, hosts, where
@@ -28,18 +29,12 @@ from netfold.units import RATE, TIME
 RESERVED, FIFO = "reserved", "fifo"
 
 
-class Admitted(NamedTuple):
-    """A job with its hosts and slots, and whether it has its fallback for a collective."""
-
-    job: JobPlan
-    is_fallback: bool
-
-
 class Placer(Protocol):
     """Hands out hosts and slots while a variant runs."""
 
-    def place(self, index: int) -> Admitted | None:
-        # None: there are too few free hosts or slots now.
+    def place(self, index: int) -> tuple[JobPlan, bool] | None:
+        # A job with its hosts and slots, and whether it has its fallback for a collective; None: there are
+        # too few free hosts or slots now.
         ...
 
     def release_hosts(self, index: int) -> None:
@@ -66,14 +61,6 @@ class Admission:
 
 
 @dataclass(frozen=True)
-class SwitchPasses:
-    """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
-
-    packet: int = 1
-    result: int = 0
-
-
-@dataclass(frozen=True)
 class CollectivePlan:
     """How the words of a job are aggregated; a collective may subclass it for more."""
 
@@ -84,7 +71,8 @@ class CollectivePlan:
     """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
-    passes: SwitchPasses = SwitchPasses()
+    passes: tuple[int, int] = (1, 0)
+    """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
     tables_bytes: int = 0
     """Memory that a run takes whatever the elements."""
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
@@ -140,8 +128,8 @@ class Reboot:
 
 
 @dataclass(frozen=True)
-class Crash:
-    """A worker that stops with its host."""
+class Stop:
+    """A worker that stops with its host in [from, until): it crashes, or pauses."""
 
     job: int
     worker: int
@@ -149,16 +137,9 @@ class Crash:
     from_ps: int
     until_ps: int = NEVER_PS
 
-
-@dataclass(frozen=True)
-class Pause:
-    """A worker that pauses with its host in [from, until)."""
-
-    job: int
-    worker: int
-    host: int  # node
-    from_ps: int
-    until_ps: int
+    @property
+    def is_crash(self) -> bool:
+        return self.until_ps == NEVER_PS
 
 
 @dataclass(frozen=True)
@@ -187,8 +168,8 @@ def _duration(from_ps: int, until_ps: int) -> str:
     return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
 
 
-Change = LinksDown | LinksSlower | Reboot | Crash | Pause
-WorkerEffect = Crash | Pause | LateStart | HostSlowdown
+Change = LinksDown | LinksSlower | Reboot | Stop
+WorkerEffect = Stop | LateStart | HostSlowdown
 Effect = Rule | Change | WorkerEffect
 
 
@@ -209,10 +190,12 @@ class PlannedFault:
                 return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
             case HostSlowdown(factor=factor):
                 return f"{float(factor):.6g} times as slow"
-            case LinksDown() | Reboot() | Pause() | LateStart() as effect:
-                return _duration(effect.from_ps, effect.until_ps)
-            case Rule() | Crash():
+            case Rule():
                 return ""
+            case Stop() as effect if effect.is_crash:
+                return ""
+            case LinksDown() | Reboot() | Stop() | LateStart() as effect:
+                return _duration(effect.from_ps, effect.until_ps)
 
 
 @dataclass(frozen=True)
@@ -251,9 +234,9 @@ class FaultPlan:
             match effect:
                 case HostSlowdown():
                     factor *= effect.factor
-                case Crash():
+                case Stop() if effect.is_crash:
                     crash_ps = min(crash_ps, effect.from_ps)
-                case Pause() | LateStart():
+                case Stop() | LateStart():
                     stops.append((effect.from_ps, effect.until_ps))
         return Condition(factor, tuple(sorted(stops)), crash_ps)
 
@@ -293,14 +276,16 @@ class Overlap(Option):
         return self.rank(bucket) + (2 * last if self.decode == "last" else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A throughput shown beside the simulated one: a published figure or the wire bound."""
+@dataclass(frozen=True)
+class Reference(Option):
+    """A throughput shown beside the simulated one, published in most cases."""
 
     label: str
-    elements_per_s: float
+    """What it is called in the figure."""
+    elements_per_s: Annotated[float, Field(gt=0)]
+    """Dense gradient elements aggregated per second."""
     source: str
-    """Where the number comes from: a paper and its figure, or the formula."""
+    """Where the number comes from."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +301,7 @@ class JobPlan:
     label: str
     """Its name in results: the variant's, and "/" and the job's if there are several."""
     hosts: tuple[int, ...]  # node of each worker
-    workload: TrainingSpec | SyntheticSpec | FileSpec
+    workload: GradientSource
     steps: int
     device: Device
     codec: Codec

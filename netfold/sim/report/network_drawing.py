@@ -32,7 +32,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.display import Svg
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
-from netfold.topologies.layout import NODES_DRAWN_MAX, Class, Link, Place, classes_of, layout
+from netfold.topologies.layout import NODES_DRAWN_MAX, Class, ClassLink, Place, classes_of, layout
 from netfold.units import RATE
 
 Edge = frozenset[str]
@@ -368,14 +368,14 @@ class _Classes:
         return [*lines, *links, *([f"{profiles}{': can aggregate' if is_able else ''}"] if profiles else [])]
 
 
-def _rates_text(links: Sequence[Link]) -> str:
+def _rates_text(links: Sequence[ClassLink]) -> str:
     """ "512 links of 100Gbps", the fastest first; an edge is one link here."""
     counted = sorted(Counter(link.rate_bps for link in links).items(), reverse=True)
     rate_texts = [f"{count} links of {RATE.format(rate)}" for rate, count in counted[:3]]
     return ", ".join(rate_texts) + (", …" if len(counted) > 3 else "")
 
 
-def _busy_texts(links: Sequence[Link], look: Look, is_within: bool = False) -> list[str]:
+def _busy_texts(links: Sequence[ClassLink], look: Look, is_within: bool = False) -> list[str]:
     """Least, middle and most busy links of each direction: "up: 3 % to 98 % busy, median 41 %"."""
     if not look.busy:
         return []

@@ -77,9 +77,9 @@ def form_of(record: type, **others: Any) -> Any:
     return form(**(kinds | others))
 
 
-def _metric_kind(metric: Metric) -> Any:
+def _metric_kind(metric: Metric, part: Any) -> Any:
     """What a summary may hold of a metric."""
-    several: dict[str, Any] = {"breakdown": GenericAlias(list, (_PART,)), "codec_choice": dict[str, Count]}
+    several: dict[str, Any] = {"breakdown": GenericAlias(list, (part,)), "codec_choice": dict[str, Count]}
     plain: dict[type, Any] = {
         int: Annotated[int, Field(ge=int(metric.least), lt=2**63)],
         float: Annotated[float, Field(ge=metric.least, le=1e300)],
@@ -89,87 +89,90 @@ def _metric_kind(metric: Metric) -> Any:
     return (value_type, None) if metric.may_be_missing else value_type
 
 
-_PART = form_of(BreakdownPart, time_us=Finite, share=Finite | None)
-_STAGE = form(start_us=Number, element_us=Number, sort_us=Number)
-_COSTS = form(
-    forward_us=Number,
-    backward_us=Number,
-    samples=Count,
-    fit_error=Number | None,
-    stages=GenericAlias(dict, (str, _STAGE)),
-)
-_FUSED = form(layers=[str], elements=Count, encoded_us=Number, arrived_us=Number)
-_FUSION = form(rule=str, layers=Count, predicted_iteration_time_us=Number, costs=_COSTS, buckets=[_FUSED])
-_STAY = form(admission=str, admitted_us=Number | None, end_us=Number | None, hosts=[str], fallback=bool)
-_SPREAD = form(mean=Number, p95=Number, max=Number)
-_JOBS = form(
-    **dict.fromkeys(("variant", "admission"), str),
-    **dict.fromkeys(("jobs", "finished", "waited", "fallbacks", "overlapping"), Count),
-    **dict.fromkeys(("makespan_us", "fairness"), Number | None),
-    **dict.fromkeys(("completion_time_us", "waiting_us", "slowdown"), _SPREAD | None),
-)
-_INPUT = form(path=str, kept=(bool, True), bytes=Count, sha256=str)
-_SLOT = form(
-    **dict.fromkeys(("switch", "last_event", "why", "advice"), str),
-    **dict.fromkeys(("slot", "version", "stream", "unit"), int),
-    **{"waiting": [int], "missing": [str], "age_ps": Count},
-)
-_MESSAGE = form(source=str, target=str, age_ps=Count, why=str, advice=str)
-_DIAGNOSIS = form(slots=[_SLOT], slots_count=Count, messages=[_MESSAGE], messages_count=Count, idle=[str])
-_SCORE = form(steps=Count, time_us=Number, score=Finite)
-_AXIS: Any = Annotated[GenericAlias(list, (str,)), Field(min_length=2, max_length=2)]  # key, value
-_ANSWER = form(
-    **dict.fromkeys(("group", "question", "text", "details"), str),
-    **{key: [str] for key in ("winners", "next")},
-    **dict.fromkeys(("value", "next_value", "times_baseline"), Finite | None),
-    baseline=str | None,
-    has_learned=bool,
-)
-_VARIANT = form(
-    name=str,
-    verdict=Verdict,
-    checks=[form(name=str, verdict=Verdict, detail=str)],
-    metrics=form(**{metric.name: _metric_kind(metric) for metric in METRICS}),
-    references=[form_of(Reference)],
-    switches=[dict[str, Any]],
-    bounds=[form_of(TimePart)],
-    is_uncompressed=bool,
-    replays_times=bool,
-    setup=(dict[str, dict[str, Any] | list[dict[str, Any]]], {}),
-    diagnosis=(_DIAGNOSIS, {}),  # left out: not stalled
-    compute=(str, ""),  # left out: compute takes time, or an older netfold did not say
-    trace=(str, ""),  # the traceback of a codec that raised
-    stay=(_STAY | None, None),  # left out: the job is not one that comes and goes
-    fusion=(_FUSION, {}),  # left out: nobody asked
-    axes=([_AXIS], []),  # left out: variants are no grid
-    scores=([_SCORE], []),  # left out: nothing is tested
-    chance=(Finite | None, None),
-)
-_SUMMARY = form(
-    scenario=str,
-    baseline=(str | None, None),  # the variant that the scenario names
-    question=(str | None, None),  # what the scenario asks
-    answer=([_ANSWER], []),
-    description=(str, ""),
-    chosen=([str], []),
-    unfinished=([str], []),  # variants that were not run to their end
-    inputs=([_INPUT], []),
-    seed=Count,
-    sets=[str],
-    verdict=Verdict,
-    variants=Annotated[GenericAlias(list, (_VARIANT,)), Field(min_length=1)],
-    jobs=([_JOBS], []),
-    warnings=[str],
-    injected=[form_of(FaultRecord)],
-    approximations=[str],
-    tables=dict[str, str],  # SHA-256 of each, by the file's name
-)
-_KINDS: dict[str, Any] = {
-    "summary.json": _SUMMARY,
-    "checks.json": GenericAlias(list, (form_of(CheckRecord, verdict=Verdict),)),
-    "run.json": form(version=str),
-}
-_FORMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
+@cache
+def _forms() -> dict[str, TypeAdapter[Any]]:
+    """The forms by the file's name; made when a file is read, as a run only writes."""
+    part = form_of(BreakdownPart, time_us=Finite, share=Finite | None)
+    stage = form(start_us=Number, element_us=Number, sort_us=Number)
+    costs = form(
+        forward_us=Number,
+        backward_us=Number,
+        samples=Count,
+        fit_error=Number | None,
+        stages=GenericAlias(dict, (str, stage)),
+    )
+    fused = form(layers=[str], elements=Count, encoded_us=Number, arrived_us=Number)
+    fusion = form(rule=str, layers=Count, predicted_iteration_time_us=Number, costs=costs, buckets=[fused])
+    stay = form(admission=str, admitted_us=Number | None, end_us=Number | None, hosts=[str], fallback=bool)
+    spread = form(mean=Number, p95=Number, max=Number)
+    jobs = form(
+        **dict.fromkeys(("variant", "admission"), str),
+        **dict.fromkeys(("jobs", "finished", "waited", "fallbacks", "overlapping"), Count),
+        **dict.fromkeys(("makespan_us", "fairness"), Number | None),
+        **dict.fromkeys(("completion_time_us", "waiting_us", "slowdown"), spread | None),
+    )
+    read_file = form(path=str, kept=(bool, True), bytes=Count, sha256=str)
+    slot = form(
+        **dict.fromkeys(("switch", "last_event", "why", "advice"), str),
+        **dict.fromkeys(("slot", "version", "stream", "unit"), int),
+        **{"waiting": [int], "missing": [str], "age_ps": Count},
+    )
+    message = form(source=str, target=str, age_ps=Count, why=str, advice=str)
+    diagnosis = form(slots=[slot], slots_count=Count, messages=[message], messages_count=Count, idle=[str])
+    score = form(steps=Count, time_us=Number, score=Finite)
+    axis: Any = Annotated[GenericAlias(list, (str,)), Field(min_length=2, max_length=2)]  # key, value
+    answer = form(
+        **dict.fromkeys(("group", "question", "text", "details"), str),
+        **{key: [str] for key in ("winners", "next")},
+        **dict.fromkeys(("value", "next_value", "times_baseline"), Finite | None),
+        baseline=str | None,
+        has_learned=bool,
+    )
+    variant = form(
+        name=str,
+        verdict=Verdict,
+        checks=[form(name=str, verdict=Verdict, detail=str)],
+        metrics=form(**{metric.name: _metric_kind(metric, part) for metric in METRICS}),
+        references=[form_of(Reference)],
+        switches=[dict[str, Any]],
+        bounds=[form_of(TimePart)],
+        is_uncompressed=bool,
+        replays_times=bool,
+        setup=(dict[str, dict[str, Any] | list[dict[str, Any]]], {}),
+        diagnosis=(diagnosis, {}),  # left out: not stalled
+        compute=(str, ""),  # left out: compute takes time, or an older netfold did not say
+        trace=(str, ""),  # the traceback of a codec that raised
+        stay=(stay | None, None),  # left out: the job is not one that comes and goes
+        fusion=(fusion, {}),  # left out: nobody asked
+        axes=([axis], []),  # left out: variants are no grid
+        scores=([score], []),  # left out: nothing is tested
+        chance=(Finite | None, None),
+    )
+    summary = form(
+        scenario=str,
+        baseline=(str | None, None),  # the variant that the scenario names
+        question=(str | None, None),  # what the scenario asks
+        answer=([answer], []),
+        description=(str, ""),
+        chosen=([str], []),
+        unfinished=([str], []),  # variants that were not run to their end
+        inputs=([read_file], []),
+        seed=Count,
+        sets=[str],
+        verdict=Verdict,
+        variants=Annotated[GenericAlias(list, (variant,)), Field(min_length=1)],
+        jobs=([jobs], []),
+        warnings=[str],
+        injected=[form_of(FaultRecord)],
+        approximations=[str],
+        tables=dict[str, str],  # SHA-256 of each, by the file's name
+    )
+    kinds: dict[str, Any] = {
+        "summary.json": summary,
+        "checks.json": GenericAlias(list, (form_of(CheckRecord, verdict=Verdict),)),
+        "run.json": form(version=str),
+    }
+    return {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
 
 # What an error says, by pydantic's type of error.
@@ -208,7 +211,7 @@ def parse(path: str, name: str, content: bytes) -> Any:
     if name == "summary.json":
         _require_format(path, parsed)
     try:
-        _FORMS[name].validate_python(parsed)
+        _forms()[name].validate_python(parsed)
     except ValidationError as error:
         raise _in_words(path, error) from None
     return parsed

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from netfold.sim.plan.plan import SwitchPasses
 
 NO_BUCKET = -1
 """The bucket of phases that belong to none: passes, updates."""
@@ -50,12 +46,18 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """One aggregation of one bucket: all workers, all messages."""
+class BucketRecord:
+    """What a row of a table is about: a bucket of a step of a variant."""
 
     variant: str
     step: int
     bucket: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord(BucketRecord):
+    """One aggregation of one bucket: all workers, all messages."""
+
     elements: int
     start_ps: int  # first worker begins to encode
     end_ps: int  # last worker has decoded
@@ -89,15 +91,12 @@ class RoundRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteRecord:
+class NoteRecord(BucketRecord):
     """One note of the codec on one round.
 
     It is worker 0's note; of a round that never ended, that of the worker with most notes.
     """
 
-    variant: str
-    step: int
-    bucket: int
     kind: str  # choice, fallback, forecast, estimate, infinite
     text: str
     count: int  # parts, elements or rounds that it is about …
@@ -106,12 +105,9 @@ class NoteRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseRecord:
-    """One phase of one worker: a bar of the time line."""
+class PhaseRecord(BucketRecord):
+    """One phase of one worker: a bar of the time line; of forward and backward the bucket is `NO_BUCKET`."""
 
-    variant: str
-    step: int
-    bucket: int  # -1 for forward and backward
     worker: int
     phase: str  # one of PHASES
     label: str  # the message's label, "" for compute; what is waited for: "device" or "network"
@@ -224,16 +220,16 @@ class Records:
 # What the counters of a job's switches come to: trips through pipelines, and results.
 
 
-def passes_count(passes: SwitchPasses, points: Sequence[Mapping[str, int]]) -> int:
+def passes_count(passes: tuple[int, int], points: Sequence[Mapping[str, int]]) -> int:
     # A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass;
     # one that is answered takes the way of one that completes a slot. With n workers and nothing lost that
     # makes n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of
     # p4lang/p4app-switchML).
-    total = 0
+    total, (of_packet, of_result) = 0, passes
     for point in points:
         dropped = point["discarded"] + point["duplicates_dropped"]
-        total += dropped + (point["packets"] - dropped) * passes.packet
-        total += (point["results"] + point.get("partials", 0) + point["answers"]) * passes.result
+        total += dropped + (point["packets"] - dropped) * of_packet
+        total += (point["results"] + point.get("partials", 0) + point["answers"]) * of_result
     return total
 
 

@@ -38,7 +38,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.tables import World, records
 from netfold.sim.files import package_version, package_versions
-from netfold.sim.keys import Section
+from netfold.sim.keys import Option, Section
 from netfold.sim.network.fabric import Fabric, Sampler, packets_of_streams
 from netfold.sim.plan.plan import Change, VariantPlan
 from netfold.sim.processor import instructions
@@ -311,7 +311,14 @@ _DATA = (type(None), bool, int, float, complex, str, bytes, Fraction, range, np.
 _BUILT_ANEW = (
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, partial, type),
     *(simpy.Environment, simpy.Event, simpy.Resource, simpy.Store),
-    *(Codec, Section, World, KeepAlive, ProgressReporter),  # the tables of `World` are stored on their own
+    *(
+        Codec,
+        Section,
+        Option,
+        World,
+        KeepAlive,
+        ProgressReporter,
+    ),  # the tables of `World` are stored on their own
 )
 _BUILT_ANEW_IN = (
     *("netfold.sim.workload.", "netfold.sim.plan.", "netfold.sim.scenario.", "netfold.sim.engine.interface"),

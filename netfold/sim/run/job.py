@@ -8,7 +8,7 @@ a bucket run the same exchange, each at its own time. Values are computed when s
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import count
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-from netfold.homomorphic.codec import Codec, Decoded
+from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, blaming
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
@@ -27,7 +27,7 @@ from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.checks.rounds import examine
 from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes
-from netfold.sim.plan.plan import Overlap
+from netfold.sim.plan.plan import JobPlan
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step import (
@@ -40,8 +40,9 @@ from netfold.sim.run.step import (
     WorkerActivities,
     stretches,
 )
-from netfold.sim.workload import Bucket, Workload
-from netfold.sim.workload.hardware import STEADY, Device, Variation, charge_ps, scaled_ps
+from netfold.sim.workload.fusion import Bucket
+from netfold.sim.workload.hardware import Device, charge_ps, scaled_ps
+from netfold.sim.workload.workload import Workload
 
 COPY_BACK = "copy of the sum"
 """Label of the copy to the device, where the codec runs on the host."""
@@ -68,12 +69,12 @@ class RunningJob:
     operations take turns.
     """
 
-    label: str
-    """The job's name in its records: the variant's, and its own where there are several jobs."""
+    plan: JobPlan
+    index: int
+    """Its number in the variant."""
     seed: int
     environment: simpy.Environment
     workload: Workload
-    codec: Codec
     collective: Collective
     device: Device
     hosts: HostTimes
@@ -84,12 +85,12 @@ class RunningJob:
     reporter: ProgressReporter
     set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None
     """Notes what a worker does, and until when."""
-    overlap: Overlap = field(default_factory=Overlap)
-    variation: Variation = STEADY
     after_step: Callable[[], None] = lambda: None  # called between two steps
 
     def __post_init__(self) -> None:
         environment, buckets = self.environment, self.workload.buckets
+        self.label, self.codec, self.overlap = self.plan.label, self.plan.codec, self.plan.overlap
+        self.variation = replace(self.plan.variation, job=self.index)
         self.workers = self.workload.workers
         self.passes = self.device.passes(self.workload.cost)  # of a worker, if nothing varies
         self.journal = Journal(len(buckets))

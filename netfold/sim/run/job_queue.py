@@ -141,8 +141,9 @@ class JobQueue:
                 return
             self._queue.popleft()
             planned = self.jobs[index]  # it has what a warm-up has found
-            self.jobs[index] = replace(admitted.job, workload=planned.workload, costs=planned.costs)
-            if admitted.is_fallback:
+            job, is_fallback = admitted
+            self.jobs[index] = replace(job, workload=planned.workload, costs=planned.costs)
+            if is_fallback:
                 self._fallbacks.add(index)
             self._admitted_ps[index] = int(self._environment.now)
             earlier = self.started

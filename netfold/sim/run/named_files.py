@@ -15,7 +15,7 @@ from netfold.sim.capture.recording_files import NAME as LAYOUT
 from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.keys import AnySection, written
-from netfold.sim.plan.host_profiles import HostsSection
+from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import variant_keys
@@ -23,9 +23,11 @@ from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.sweep_keys import axes_of
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
+from netfold.sim.workload.gradient_files import GradientFile
+from netfold.sim.workload.recording import Trace
+from netfold.sim.workload.synthetic import Synthetic
+from netfold.sim.workload.workload import GradientSource
+from netfold.sim.workload.workload_keys import ChakraTrace, Training
 from netfold.units import TIME
 
 # Files that a scenario names, read once before a run: their digests, and copies that make it repeatable.
@@ -242,7 +244,7 @@ def _setup(written: variant_keys.Variant, variant: VariantPlan, index: int) -> d
     job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
     overlap = _section(sections.overlap)
-    hosts = {} if sections.hosts == HostsSection() else {"hosts": _section(sections.hosts)}
+    hosts = {} if sections.hosts == HostProfile() else {"hosts": _section(sections.hosts)}
     other = sections.fallback if isinstance(sections, variant_keys.JobSection) else None
     return {
         **({} if other is None else {"fallback": _section(other, other.recorded_always)}),
@@ -258,9 +260,9 @@ def _setup(written: variant_keys.Variant, variant: VariantPlan, index: int) -> d
     }
 
 
-def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
+def _data(workload: GradientSource) -> dict[str, str]:
     """What the data of a trained model take the place of, if they do."""
-    stands_in_for = workload.stands_in_for if isinstance(workload, TrainingSpec) else ""
+    stands_in_for = workload.stands_in_for if isinstance(workload, Training) else ""
     return {"stands_in_for": stands_in_for} if stands_in_for else {}
 
 

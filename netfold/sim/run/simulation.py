@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import simpy
@@ -14,70 +14,32 @@ from numpy.typing import NDArray
 
 from netfold.sim.checks.finding import Ending, leak_warnings
 from netfold.sim.collectives.collective import RunContext, collectives
+from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import NEVER_PS, Rule
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
 from netfold.sim.plan.plan import (
     Change,
-    Crash,
     FaultPlan,
     JobPlan,
     LinksDown,
     LinksSlower,
-    Pause,
     Reboot,
+    Stop,
     VariantPlan,
 )
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
-from netfold.sim.workload import FileSpec, TrainingSpec
 from netfold.sim.workload.fusion import pieces_of
 from netfold.sim.workload.fusion_rules import Cost, Costs, predict
+from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.layers import is_vector, layers_of
-from netfold.sim.workload.workload_keys import Workloads
+from netfold.sim.workload.workload_keys import Training, Workloads
 from netfold.units import PS_PER_US
 
 # Applies a fault plan to a running network, and counts the faults that it injected.
-
-
-class Changeable(Protocol):
-    """Changes of a running network that an engine supports, at the current time; see sim/engine/README.md."""
-
-    # To a time before which no event is due.
-    def advance(self, time_ps: int) -> None: ...
-
-    def set_rate(self, link: int, rate_bps: int) -> None: ...
-
-    # Packets on the wire are lost; queued and new packets wait.
-    def cut(self, link: int) -> None: ...
-
-    # The packets that wait for a link that is cut are lost.
-    def flush(self, link: int) -> None: ...
-
-    # A link that was cut carries packets again.
-    def restore(self, link: int) -> None: ...
-
-    # All registers are reset.
-    def clear(self, switch: int) -> None: ...
-
-    # The host ignores arriving packets and sends nothing.
-    def crash(self, host: int) -> None: ...
-
-    # Packets that arrive wait.
-    def pause(self, host: int, until_ps: int) -> None: ...
-
-    # How many packets each rule affected.
-    def rule_counters(self) -> list[int]: ...
-
-
-class _Moment(NamedTuple):
-    """The begin or end of a change; sorted by time, then by plan, with the begin before the end."""
-
-    time_ps: int
-    fault: int
-    is_end: bool
 
 
 class FaultDriver:
@@ -97,7 +59,7 @@ class FaultDriver:
     def __init__(
         self,
         environment: simpy.Environment,
-        engine: Changeable,
+        engine: Engine,
         plan: FaultPlan,
         rates_bps: NDArray[Any],
         note: Callable[[Change], None] = lambda change: None,
@@ -113,19 +75,19 @@ class FaultDriver:
         moments = []
         for index, fault in enumerate(self._plan.faults):
             if isinstance(fault.effect, Change):
-                moments.append(_Moment(fault.effect.from_ps, index, is_end=False))
+                moments.append((fault.effect.from_ps, index, False))
                 if fault.effect.until_ps != NEVER_PS:
-                    moments.append(_Moment(fault.effect.until_ps, index, is_end=True))
-        for moment in sorted(moments):
-            yield self._environment.timeout(moment.time_ps - int(self._environment.now))
-            self._engine.advance(moment.time_ps)
-            effect = self._plan.faults[moment.fault].effect
+                    moments.append((fault.effect.until_ps, index, True))
+        for time_ps, fault_index, is_end in sorted(moments):
+            yield self._environment.timeout(time_ps - int(self._environment.now))
+            self._engine.advance(time_ps)
+            effect = self._plan.faults[fault_index].effect
             assert isinstance(effect, Change)
-            if moment.is_end:
+            if is_end:
                 self._end(effect)
             else:
                 self._begin(effect)
-                self._applied.add(moment.fault)
+                self._applied.add(fault_index)
 
     def _begin(self, change: Change) -> None:
         self._note(change)
@@ -141,9 +103,9 @@ class FaultDriver:
                 self._flush(change)
                 if change.clears_registers:
                     self._engine.clear(change.switch)
-            case Crash():
+            case Stop() if change.is_crash:
                 self._engine.crash(change.host)
-            case Pause():
+            case Stop():
                 self._engine.pause(change.host, change.until_ps)
 
     def _end(self, change: Change) -> None:
@@ -161,7 +123,7 @@ class FaultDriver:
                     others.remove(change)
                     rate_bps = others[-1].rate_bps if others else int(self._rates_bps[link])
                     self._engine.set_rate(link, rate_bps)
-            case Crash() | Pause():  # the engine ends a pause by itself
+            case Stop():  # the engine ends a pause by itself
                 pass
 
     def _hold_down(self, links: tuple[int, ...]) -> None:
@@ -233,11 +195,11 @@ class Simulation:
             [bucket.tensors for bucket in workload.buckets],
         )
         running = RunningJob(
-            label=job.label,
+            plan=job,
+            index=index,
             seed=self.seed,
             environment=self.environment,
             workload=workload,
-            codec=job.codec,
             collective=collectives()[job.collective.kind].start(job.collective, context),
             device=device,
             hosts=hosts,
@@ -245,8 +207,6 @@ class Simulation:
             sent_bytes=self.fabric.engine.sent_bytes,
             reporter=self.reporter,
             set_activity=partial(self.fabric.set_activity, index),
-            overlap=job.overlap,
-            variation=replace(job.variation, job=index),
             after_step=after_step,
         )
         running.start(job.steps, max(job.start_ps, int(self.environment.now)))
@@ -276,7 +236,7 @@ class Simulation:
         again = collective.retransmitted_packets()
         lost = sum(link.lost_packets + link.dropped_packets for link in links)
         reordering = self._reordering(job)
-        training = job.workload if isinstance(job.workload, TrainingSpec) else None
+        training = job.workload if isinstance(job.workload, Training) else None
         return VariantFacts(
             workers=len(job.hosts),
             packets_sent=sent,
@@ -300,7 +260,7 @@ class Simulation:
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,
-            target=training.recipe.target if training else None,
+            target=training.evaluate.target if training and training.evaluate else None,
             chance=training.model.facts.chance if training else None,
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,

@@ -22,7 +22,7 @@ from netfold.sim.checks.finding import Findings, RecordedOperation
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
 from netfold.sim.network.stall import HAS_CRASHED
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Passes, scaled_ps
 
 # Check that the workers of a job send matching messages; a codec or damaged words can make them diverge.

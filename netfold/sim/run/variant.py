@@ -14,7 +14,6 @@ import simpy
 
 from netfold.errors import RunError
 from netfold.sim.checks.bottleneck import BottleneckCause, bounds
-from netfold.sim.checks.bottleneck import JobRecords as BoundsRecords
 from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
 from netfold.sim.checks.checks import Journal, check_job, check_network
 from netfold.sim.checks.finding import Ending, leak_causes
@@ -24,7 +23,7 @@ from netfold.sim.engine.observe import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StalledError
 from netfold.sim.plan.idle_network import work_warnings
-from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
+from netfold.sim.plan.plan import Change, JobPlan, Reboot, Stop, VariantPlan
 from netfold.sim.processor import instructions
 from netfold.sim.results.job_times import JobTimes
 from netfold.sim.results.metrics import VariantFacts
@@ -384,7 +383,7 @@ def _bounds(
         samples,
         index,
     )
-    return tuple(bounds(BoundsRecords(journal.steps, journal.rounds, journal.phases), names))
+    return tuple(bounds(Records(journal.steps, journal.rounds, phases=journal.phases), names))
 
 
 def _kinds(network: Network) -> list[BottleneckCause]:
@@ -420,7 +419,7 @@ def _packets_reporter(reporter: ProgressReporter, arrivals: JobQueue) -> Callabl
 def _note(fabric: Fabric, change: Change) -> None:
     """Note a change on the fabric that packets do not show, for the diagnosis of a stall."""
     match change:
-        case Crash():
+        case Stop() if change.is_crash:
             fabric.record_node_event(change.host, CRASHED)
             fabric.set_activity(change.job, change.worker, HAS_CRASHED, change.from_ps)
         case Reboot(clears_registers=True):

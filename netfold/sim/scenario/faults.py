@@ -16,21 +16,20 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from netfold.errors import NAMES_SHOWN, Mistakes, did_you_mean, names_hint
+from netfold.errors import NAMES_SHOWN, Mistakes, OptionError, did_you_mean, names_hint
 from netfold.kinds import family, register
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from netfold.sim.keys import ByKind, KeyValueError, Name, Option, Rate, Share, Time
+from netfold.sim.keys import ByKind, Name, Option, Rate, Share, Time
 from netfold.sim.plan.plan import (
-    Crash,
     Effect,
     FaultPlan,
     HostSlowdown,
     LateStart,
     LinksDown,
     LinksSlower,
-    Pause,
     PlannedFault,
     Reboot,
+    Stop,
     WorkerEffect,
 )
 from netfold.topologies.network import Network
@@ -184,9 +183,9 @@ class PacketFault(Fault, ABC):
         super().__post_init__()
         if self.until_ps is not None and self.until_ps <= self.begin_ps:
             begin = TIME.format(self.begin_ps)
-            raise KeyValueError(
+            raise OptionError(
                 "until",
-                f"{TIME.format(self.until_ps)} is not after from, {begin}\n"
+                f"{TIME.format(self.until_ps)} is not after from, {begin}",
                 f"use a time after {begin}, or remove until: the fault then lasts to the end",
             )
 
@@ -243,9 +242,9 @@ class GilbertElliott(Option):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss_good > self.loss_bad:
-            raise KeyValueError(
+            raise OptionError(
                 "loss_good",
-                f"{format_fraction(self.loss_good)} is more than loss_bad, {format_fraction(self.loss_bad)}\n"
+                f"{format_fraction(self.loss_good)} is more than loss_bad, {format_fraction(self.loss_bad)}",
                 "use a smaller value, or swap the two states",
             )
 
@@ -381,9 +380,10 @@ class SwitchReboot(Fault):
 
     def __post_init__(self) -> None:
         if self.duration_ps and self.clears == "registers":
-            raise KeyValueError(
+            raise OptionError(
                 "for",
-                "cleared registers are usable at once\nremove for, or use clears: tables or clears: both",
+                "cleared registers are usable at once",
+                "remove for, or use clears: tables or clears: both",
             )
 
     @property
@@ -452,8 +452,8 @@ class WorkerCrash(WorkerFault):
     at_ps: Time
     """When it happens."""
 
-    def strike(self, site: FaultSite, job: int, host: int) -> Crash:
-        return Crash(job, self.worker, host, self.at_ps)
+    def strike(self, site: FaultSite, job: int, host: int) -> Stop:
+        return Stop(job, self.worker, host, self.at_ps)
 
 
 @register
@@ -467,8 +467,8 @@ class WorkerPause(WorkerFault):
     duration_ps: Annotated[Duration, Field(alias="for")]
     """How long it lasts."""
 
-    def strike(self, site: FaultSite, job: int, host: int) -> Pause:
-        return Pause(job, self.worker, host, self.at_ps, self.at_ps + self.duration_ps)
+    def strike(self, site: FaultSite, job: int, host: int) -> Stop:
+        return Stop(job, self.worker, host, self.at_ps, self.at_ps + self.duration_ps)
 
 
 @register

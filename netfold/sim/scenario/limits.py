@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +18,13 @@ from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
 from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
+from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
+from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.workload import GradientSource
+from netfold.sim.workload.workload_keys import Training
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_S, RATE, TIME, transmit_time_ps
@@ -51,7 +53,9 @@ _TRAINING_BYTES = 16  # per weight: the model, its start, totals up to the updat
 _LOCAL_BYTES = 8  # per weight, with local steps: a worker's own weights and their gradient
 _TRAINING_BASE_BYTES = 170 << 20
 """Bytes of PyTorch itself."""
-_NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
+_NCF_SAMPLE = SyntheticSpec(
+    1 << 19, density=0.05, pattern="rows", row_elements=64
+)  # embedding rows of a batch
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class JobSize:
     """What determines the memory of a job."""
 
     location: Location
-    workload: TrainingSpec | SyntheticSpec | FileSpec
+    workload: GradientSource
     workers: int
     codec: Codec
     collective: CollectivePlan
@@ -97,14 +101,14 @@ class JobSize:
     def kept_bytes(self) -> int:
         """Gradients, copies of those whose bucket is not in one place, and what a codec has workers keep."""
         held = self.elements
-        if isinstance(self.workload, TrainingSpec) and self.size is None:
+        if isinstance(self.workload, Training) and self.size is None:
             held = self.workload.held_elements
         gradients = FLOAT_BYTES * held * self.workers
         if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
             gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, count = self.workload.tensors, 0
-        if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
-            count += Cutter(tensors, fuse_tensors(tensors, self.workload.fusion.outline).members).copies
+        if not isinstance(self.workload, Training) and not is_vector(tensors):
+            count += Cutter(tensors, fuse_tensors(tensors, self.workload.fusion.outline)[1]).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
             count += 2  # weights, and gradients at them
         return gradients * (1 + count) + self._optimizer_bytes
@@ -112,11 +116,12 @@ class JobSize:
     @property
     def _optimizer_bytes(self) -> int:
         """What optimizers remember: one for all workers, or with local steps one of each."""
-        if not isinstance(self.workload, TrainingSpec):
+        if not isinstance(self.workload, Training):
             return 0
-        recipe = self.workload.recipe
-        state_bytes = FLOAT_BYTES * recipe.optimizer.state_floats
-        return self.elements * (state_bytes * self.workers + _LOCAL_BYTES if recipe.is_local else state_bytes)
+        state_bytes = FLOAT_BYTES * self.workload.optimizer.state_floats
+        if not self.workload.is_local:
+            return self.elements * state_bytes
+        return self.elements * (state_bytes * self.workers + _LOCAL_BYTES)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""
@@ -124,7 +129,7 @@ class JobSize:
         round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
         round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
-        if isinstance(self.workload, TrainingSpec):
+        if isinstance(self.workload, Training):
             facts = self.workload.model.facts
             more = facts.table_bytes + facts.sample_bytes * self.workload.batch
             return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + more
@@ -261,18 +266,6 @@ _FRAME_SHARE = 2  # headers are no more than what they carry
 _PASSES = 16  # over a gradient in memory, to encode and to decode it
 
 
-class StepEstimate(NamedTuple):
-    """Upper estimate of the time of one step."""
-
-    compute_ps: int
-    memory_ps: int
-    network_ps: int
-
-    @property
-    def step_ps(self) -> int:
-        return sum(self)
-
-
 def check_duration(
     job: JobPlan, location: Location, network: Network, faults: FaultPlan, index: int, rate_key: str
 ) -> None:
@@ -292,14 +285,15 @@ def check_duration(
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
             f"use {'faster hosts' if rate_key == 'hosts' else 'a higher rate'}, or a smaller window",
         )
-    estimate = _estimate(job, rate_bps, faults, index)
-    if estimate.step_ps > TIME_MAX_PS:
-        raise _too_long(estimate, location, rate_bps, rate_key)
-    if job.start_ps + job.steps * estimate.step_ps > TIME_MAX_PS:
-        most = (TIME_MAX_PS - job.start_ps) // estimate.step_ps
+    parts_ps = _estimate(job, rate_bps, faults, index)
+    step_ps = sum(parts_ps)
+    if step_ps > TIME_MAX_PS:
+        raise _too_long(parts_ps, location, rate_bps, rate_key)
+    if job.start_ps + job.steps * step_ps > TIME_MAX_PS:
+        most = (TIME_MAX_PS - job.start_ps) // step_ps
         raise location.job_error(
             "workload.steps",
-            f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
+            f"{job.steps} steps of up to {TIME.rough(step_ps)} each are more than {LIMIT}",
             f"use {most} steps at most",
         )
 
@@ -366,33 +360,37 @@ def _host_bps(network: Network, job: JobPlan) -> int:
     return min(rates_bps, default=LINK_RANGES["rate_bps"][1])
 
 
-def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> StepEstimate:
-    """The estimate of one job; gradients of training fit into memory and so are not counted."""
+def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> tuple[int, int, int]:
+    """Upper estimates of the times of compute, memory and network in a step.
+
+    Gradients of training fit into memory, and so are not counted.
+    """
     factor = max((condition.factor for condition in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     passes = job.device.passes(StepCost())  # what counts operations is not known yet, and takes less
     compute_ps = passes.forward_ps + passes.backward_ps
-    if isinstance(job.workload, TrainingSpec):
-        compute_ps *= job.workload.recipe.local_steps
-    else:
+    if isinstance(job.workload, Training):
+        compute_ps *= job.workload.local_steps
+    elif isinstance(job.workload, SyntheticSpec | FileSpec):
         compute_ps = job.workload.longest_ps or compute_ps
     compute_ps += job.device.update_ps(StepCost())
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
-    return StepEstimate(
-        compute_ps=-(-compute_ps * factor // 1),
-        memory_ps=-(-memory_ps * factor // 1),
-        network_ps=transmit_time_ps(size_bytes, rate_bps),
+    return (
+        -(-compute_ps * factor // 1),
+        -(-memory_ps * factor // 1),
+        transmit_time_ps(size_bytes, rate_bps),
     )
 
 
-def _too_long(estimate: StepEstimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
+def _too_long(parts_ps: Sequence[int], location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
     """The error for a step that exceeds the limit, at the key of its longest part."""
-    seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
-    if estimate.network_ps == max(estimate):
-        needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
+    _, memory_ps, network_ps = parts_ps
+    seconds = f"a step takes up to {sum(parts_ps) // PS_PER_S} s, which is more than {LIMIT}"
+    if network_ps == max(parts_ps):
+        needed = RATE.rough(-(-rate_bps * network_ps // TIME_MAX_PS))
         hint = f"use fewer elements, or {'hosts' if rate_key == 'hosts' else 'links'} of {needed} or more"
         return location.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
-    if estimate.memory_ps == max(estimate):
+    if memory_ps == max(parts_ps):
         return location.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
     return location.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
 from netfold.errors import (
     MissingKeyError,
@@ -29,8 +29,8 @@ from netfold.errors import (
     shown,
 )
 from netfold.sim.files import UnreadableError, text_of
-from netfold.sim.keys import Location, Section, is_name
-from netfold.sim.scenario.mistakes import explain, missing_key, naming, unknown_key, without_consequences
+from netfold.sim.keys import Location, is_name, key_fields
+from netfold.sim.scenario.mistakes import missing_key, naming, unknown_key, validated, without_consequences
 from netfold.sim.scenario.profile_keys import custom_profiles, with_profile_files
 from netfold.sim.scenario.sweep_keys import (
     DEVICE_SUFFIX,
@@ -71,20 +71,15 @@ from netfold.switch.profiles import Profile
 _HINT = "name a model of netfold's, or, if you trust {}, leave out --no-code (from Python: code=False)"
 
 
-@dataclass(frozen=True)
-class _Policy:
-    allows: bool
-    told: set[str] = field(default_factory=set)
-
-
-# None: files run without a word, as in the workers of a sweep, which has said it.
-_policy: ContextVar[_Policy | None] = ContextVar("policy", default=None)
+# Whether files may run, and those of which that was said. None: they run without a word, as in the workers
+# of a sweep, which has said it.
+_policy: ContextVar[tuple[bool, set[str]] | None] = ContextVar("policy", default=None)
 
 
 @contextmanager
 def running_code(allowed: bool) -> Iterator[None]:
     """In the block, a scenario that is read may name Python files, each of which is said once, or may not."""
-    token = _policy.set(_Policy(allowed))
+    token = _policy.set((allowed, set()))
     try:
         yield
     finally:
@@ -102,23 +97,23 @@ def check_code(scenario: Scenario) -> None:
     policy, mistakes = _policy.get(), Mistakes()
     if policy is None:
         return
+    may_run, told = policy
     for variant in scenario.variants:
         for job in variant.jobs or (variant,):
             if not isinstance(job.workload, Training) or not job.workload.model.code:
                 continue
             file = job.workload.model.code
-            if not policy.allows:
+            if not may_run:
                 location = Location(scenario, variant.name, job.name if variant.jobs else "")
                 message = f"names the Python file {file!r}, and no code of a scenario may run"
                 mistakes.add(location.job_error("workload.model", message, _HINT.format(file)))
-            elif file not in policy.told:
-                policy.told.add(file)
+            elif file not in told:
+                told.add(file)
                 print(escaped(f"runs code from {file}"), file=sys.stderr)
     mistakes.raise_any()
 
 
-S = TypeVar("S", bound=Section)
-_HEADER = tuple(Header.model_fields)
+_HEADER = tuple(field.name for field in key_fields(Header))
 _SETTINGS = tuple(Settings.model_fields)
 _JOB_SECTIONS = tuple(JobSections.model_fields)
 _KEYS = (*_HEADER, *_SETTINGS, "variants", SWEEP)
@@ -139,19 +134,14 @@ class _Given:
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True)
-class Scenario:
+@dataclass(frozen=True, kw_only=True)
+class Scenario(Header):
     """A scenario file as given, and its variants with everything merged, validated and in base units.
 
     With a sweep, the variants are those of its first point.
     """
 
-    name: str
-    description: str
-    seed: int
-    baseline: str | None  # the name of a variant
-    question: str | None
-    profiles: Mapping[str, Profile]  # its custom profiles, by name
+    switch_profiles: Mapping[str, Profile]  # its custom profiles, by name
     variants: tuple[Variant, ...]
     file: str
     sets: tuple[str, ...]
@@ -219,7 +209,7 @@ def _build(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
                 document = with_profile_files(changed, given.folder, mistakes)
     header: Header | None = None
     with mistakes.collecting():
-        header = _validate(Header, only(document, _HEADER))
+        header = validated(Header, only(document, _HEADER))
     profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merge(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
@@ -228,16 +218,16 @@ def _build(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
     if mistakes.found or header is None:
         raise as_one_error(without_consequences(mistakes.found))
     scenario = Scenario(
-        *(header.name, header.description, header.seed, header.baseline, header.question),
-        profiles,
-        variants,
-        given.file,
-        given.sets,
-        given.source_text,
-        document,
-        trees,
-        sweep,
-        given,
+        **vars(header),
+        switch_profiles=profiles,
+        variants=variants,
+        file=given.file,
+        sets=given.sets,
+        source_text=given.source_text,
+        document=document,
+        trees=trees,
+        sweep=sweep,
+        given=given,
     )
     _require_answer(scenario)
     check_code(scenario)
@@ -430,7 +420,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
     for name, tree in trees.items():
         collector = Mistakes()
         with collector.collecting():
-            variants.append(_validate(Variant, as_first_job(tree, _JOB_SECTIONS)))
+            variants.append(validated(Variant, as_first_job(tree, _JOB_SECTIONS)))
         for error in collector.found:
             is_section = isinstance(error, MissingKeyError) and error.path == tree.path
             by_text.setdefault(error.message if is_section else str(error), {})[name] = error
@@ -446,13 +436,6 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
     return tuple(variants)
 
 
-def _validate(section: type[S], tree: Node) -> S:
-    try:
-        return section.model_validate(tree.plain)
-    except ValidationError as error:
-        raise explain(error, tree, section) from None
-
-
 # JSON Schema of scenario files, for completion and checks in an editor.
 #
 # The schema has keys, types, ranges and units. It does not check whether a variant is complete, because a
@@ -466,7 +449,7 @@ def schema() -> dict[str, Any]:
     """The schema, draft 2020-12."""
     # In this mode pydantic writes defaults as the file does: "100Gbps", not 100000000000.
     header, settings, variant = (
-        model.model_json_schema(mode="serialization") for model in (Header, Settings, Variant)
+        TypeAdapter(section).json_schema(mode="serialization") for section in (Header, Settings, Variant)
     )
     definitions = {**header["$defs"], **variant.pop("$defs")}
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}

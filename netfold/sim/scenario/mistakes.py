@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from netfold.errors import (
     MissingKeyError,
     NetfoldError,
+    OptionError,
     ScenarioError,
     UnknownKeyError,
     UnreadableValueError,
@@ -27,7 +28,7 @@ from netfold.errors import (
 )
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.keys import NAME_RULE, AnySection, KeyValueError, Section, keys, kinds_of, members_of
+from netfold.sim.keys import NAME_RULE, AnySection, S, keys, kinds_of, members_of, read
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node
 from netfold.sim.workload.model import Model
@@ -56,9 +57,20 @@ _MUST_BE = {
 _CONSEQUENCES = {"default_factory_not_called"}
 
 
-def explain(error: ValidationError, tree: Node, section: type[Section]) -> ScenarioError:
-    # `tree` is what was validated as `section`.
-    return as_one_error(without_consequences(list(_mistakes(error, tree, section, ()))))
+def validated(section: type[S], tree: Node) -> S:
+    """A section or an option from what a file has.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes, each at its line.
+    """
+    try:
+        return read(section, tree.plain)
+    except ValidationError as error:
+        of_any: Any = section
+        mistakes = list(_mistakes(error, tree, of_any, ()))
+    raise as_one_error(without_consequences(mistakes))
 
 
 def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
@@ -117,14 +129,14 @@ def _nearest(value: object, allowed: Sequence[str]) -> str:
 
 
 def _mistakes(
-    error: ValidationError, tree: Node, section: type[Section], prefix: tuple[str | int, ...]
+    error: ValidationError, tree: Node, section: type[AnySection], prefix: tuple[str | int, ...]
 ) -> Iterator[ScenarioError]:
     for details in error.errors(include_url=False):
         location = prefix + details["loc"]
         cause = details.get("ctx", {}).get("error")
         if isinstance(cause, ValidationError):  # options of codecs and topologies are validated separately
             yield from _mistakes(cause, tree, section, location)
-        elif isinstance(cause, KeyValueError):
+        elif isinstance(cause, OptionError):
             yield _mistake(details, _follow(tree, section, (*location, cause.key)))
         elif details["type"] not in _CONSEQUENCES:
             yield _mistake(details, _follow(tree, section, location))
@@ -154,7 +166,7 @@ class _Position:
         return self.node.error(message, hint, self.missing)
 
 
-def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -> _Position:
+def _follow(tree: Node, section: type[AnySection], location: Iterable[str | int]) -> _Position:
     """Walk tree and models side by side; pydantic's location also names the `kind` of union members."""
     node = tree
     missing: list[str] = []
@@ -304,6 +316,6 @@ def _number(text: str) -> str:
 def _refusal(cause: Exception, position: _Position) -> ScenarioError:
     """The error for a value that a unit, section or codec refused: a message, with an optional hint below."""
     if isinstance(cause, NetfoldError):
-        return position.error(cause.message, cause.hint)
+        return position.error(cause.message, cause.hint or position.meaning)
     message, _, hint = str(cause).partition("\n")
     return position.error(message, hint or position.meaning)

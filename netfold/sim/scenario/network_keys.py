@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import cache, partial
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -12,34 +12,38 @@ import pydantic
 from pydantic import create_model
 
 from netfold.kinds import registered
-from netfold.sim.keys import ByKind, Count, Rate, Section, Size, Time, count_of
-from netfold.topologies.graph import LinkChange, ProfileChange
+from netfold.sim.keys import ByKind, Count, Option, Rate, Section, Size, Time, count_of
 from netfold.topologies.kind import Links, Topology, type_of
 from netfold.topologies.topology_files import Defaults
 
 _UNITS: dict[str, Any] = {"_bps": Rate, "_ps": Time, "_bytes": Size}
 
 
-class LinkOverride(Section):
+@dataclass(frozen=True)
+class LinkOverride(Option):
     """Changes of the links that a pattern matches."""
 
     match: str
     """Pattern of a link's ends, such as leaf*-spine0, in either order: * is any text, ? a character."""
-    rate: Rate | None = None
+    rate_bps: Rate | None = None
     """Their rate, in each direction."""
-    delay: Time | None = None
+    delay_ps: Time | None = None
     """Their propagation delay."""
-    buffer: Size | None = None
+    buffer_bytes: Size | None = None
     """Buffer of the switch ports at their ends."""
 
-    @pydantic.model_validator(mode="after")
-    def _changes_something(self) -> LinkOverride:
-        if self.rate is self.delay is self.buffer is None:
+    def __post_init__(self) -> None:
+        if not self.attributes:
             raise ValueError("changes nothing\ngive rate, delay or buffer")
-        return self
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        # What changes, as a graph has it.
+        return {name: value for name, value in vars(self).items() if name != "match" and value is not None}
 
 
-class ProfileOverride(Section):
+@dataclass(frozen=True)
+class ProfileOverride(Option):
     """The profile of the switches that a pattern matches."""
 
     match: str
@@ -85,21 +89,19 @@ class TopologySection(Section):
         """
         changes = self.links if name == "rate" else self.switch_profiles
         for index, change in reversed(list(enumerate(changes))):
-            part = "rate" if name == "rate" else "profile"
+            part = "rate_bps" if name == "rate" else "profile"
             if getattr(change, part) == value:
-                return f"topology.{'links' if name == 'rate' else 'switch_profiles'}.{index}.{part}"
+                listed = "links" if name == "rate" else "switch_profiles"
+                return f"topology.{listed}.{index}.{key_of(part)}"
         keys = [key for key in type(self).model_fields if key.endswith(name) and getattr(self, key) == value]
         explicit_keys = [key for key in keys if key in self.model_fields_set]
         return f"topology.{(explicit_keys or keys)[0]}" if keys else self.key(name)
 
-    def link_changes(self) -> tuple[LinkChange, ...]:
-        return tuple(
-            LinkChange(override.match, override.rate, override.delay, override.buffer)
-            for override in self.links
-        )
+    def link_changes(self) -> list[tuple[str, dict[str, int]]]:
+        return [(override.match, override.attributes) for override in self.links]
 
-    def profile_changes(self) -> tuple[ProfileChange, ...]:
-        return tuple(ProfileChange(override.match, override.profile) for override in self.switch_profiles)
+    def profile_changes(self) -> list[tuple[str, str]]:
+        return [(override.match, override.profile) for override in self.switch_profiles]
 
 
 def key_of(name: str) -> str:

@@ -8,22 +8,16 @@ share (ATP: by hash, the first packet claims an entry) has room for any job.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from netfold.errors import ScenarioError
 from netfold.sim.collectives.collective import CollectiveSection, Site
 from netfold.sim.keys import Location
-from netfold.sim.plan.plan import Admitted
 from netfold.topologies.graph import hosts
 
 if TYPE_CHECKING:
     from netfold.sim.plan.plan import JobPlan
     from netfold.sim.scenario.variant_keys import JobSection
-
-
-class WantedJob(NamedTuple):
-    section: JobSection
-    location: Location
 
 
 Make = Callable[[int, tuple[str, ...], Site, CollectiveSection], "JobPlan"]  # a job on its hosts
@@ -32,7 +26,7 @@ Make = Callable[[int, tuple[str, ...], Site, CollectiveSection], "JobPlan"]  # a
 class JobPlacer:
     """Places jobs on what is free; `make` makes the plan of a job, by its number, on its hosts."""
 
-    def __init__(self, site: Site, wanted: Sequence[WantedJob], make: Make) -> None:
+    def __init__(self, site: Site, wanted: Sequence[tuple[JobSection, Location]], make: Make) -> None:
         self._site, self._wanted, self._make = site, wanted, make
         self._links_count: int | None = None  # None: jobs may still add links
 
@@ -47,9 +41,9 @@ class JobPlacer:
             A job does not fit on the empty network.
         """
         pairs = []
-        for index, job in enumerate(self._wanted):
-            fallback = job.section.fallback
-            first = self._place_on(index, job.section.collective)
+        for index, (section, _) in enumerate(self._wanted):
+            fallback = section.fallback
+            first = self._place_on(index, section.collective)
             self.release(index)
             second = None
             if fallback is not None:
@@ -66,9 +60,9 @@ class JobPlacer:
             self.release(index)
         return self
 
-    def place(self, index: int) -> Admitted | None:
+    def place(self, index: int) -> tuple[JobPlan, bool] | None:
         """A job on free hosts and slots; None if there are too few now."""
-        section = self._wanted[index].section
+        section, _ = self._wanted[index]
         collectives = [section.collective, *([section.fallback] if section.fallback is not None else [])]
         for number, collective in enumerate(collectives):
             network = self._site.network
@@ -79,7 +73,7 @@ class JobPlacer:
                 self._site.network = network
                 continue
             if len(self._site.network.link_names) == self._links_count:
-                return Admitted(job, number > 0)
+                return job, number > 0
             self.release(index)
             self._site.network = network
         return None
@@ -87,10 +81,10 @@ class JobPlacer:
     def release(self, index: int) -> None:
         """Take back what a job has."""
         self.release_hosts(index)
-        self._site.release(self._wanted[index].location)
+        self._site.release(self._wanted[index][1])
 
     def release_hosts(self, index: int) -> None:
-        self._site.occupied.release(self._wanted[index].location)
+        self._site.occupied.release(self._wanted[index][1])
 
     def _place_on(self, index: int, collective: CollectiveSection) -> JobPlan:
         section, location = self._wanted[index]

@@ -12,18 +12,17 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     create_model,
 )
 
-from netfold.errors import Mistakes, shown
+from netfold.errors import Mistakes, OptionError, shown
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
-from netfold.sim.scenario.mistakes import explain
+from netfold.sim.scenario.mistakes import validated
 from netfold.sim.scenario.yaml_tree import Node, parse
-from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derived
+from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, derived
 from netfold.units import RATE, SIZE, TIME, Quantity
 
 SUFFIXES = (".yaml", ".yml")
@@ -143,10 +142,7 @@ def custom_profiles(
 
 def read_profile(path: str) -> Profile:
     node = _from_file(Node(path, path, 0, ""), Path())
-    try:
-        return _make(SwitchProfile.model_validate(node.plain), node)
-    except ValidationError as error:
-        raise explain(error, node, SwitchProfile) from None
+    return _make(validated(SwitchProfile, node), node)
 
 
 def _make(section: SwitchProfile, node: Node) -> Profile:
@@ -157,6 +153,6 @@ def _make(section: SwitchProfile, node: Node) -> Profile:
         changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])
     try:
         return derived(section.name, section.like, changes, node.place)
-    except ProfileError as error:
+    except OptionError as error:
         at, missing = node.nearest([error.key])
         raise at.error(error.message, error.hint, missing) from None

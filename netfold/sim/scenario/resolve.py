@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
 
-from netfold.errors import DataError, Mistakes, ScenarioError, as_one_error, names_hint, shown
+from netfold.errors import DataError, Mistakes, OptionError, ScenarioError, as_one_error, names_hint, shown
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
@@ -36,7 +35,6 @@ from netfold.sim.plan.plan import (
     HostAllocation,
     JobPlan,
     Overlap,
-    Reference,
     VariantPlan,
     split_message_and_hint,
 )
@@ -45,16 +43,14 @@ from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import JobPlacer, WantedJob
+from netfold.sim.scenario.placer import JobPlacer
 from netfold.sim.scenario.variant_keys import Variant
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
 from netfold.sim.workload.devices import DeviceOption
-from netfold.sim.workload.fusion import FusionError
-from netfold.sim.workload.hardware import Device, DeviceError, Place, Variation
-from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
-from netfold.sim.workload.model import Model, TaskSettings
-from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.workload import refusal_of_needs
+from netfold.sim.workload.gradient_files import FileSpec
+from netfold.sim.workload.hardware import Device, Place, Variation
+from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.workload import GradientSource, WorkloadOption, refusal_of_needs
+from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import (
     LINKS_MAX,
@@ -78,13 +74,8 @@ JOBS_MAX = 2000
 """The most jobs of a variant."""
 
 
-class Arriving(NamedTuple):
-    """One job: its keys, whose `start` is when it arrives."""
-
-    section: variant_keys.JobSection
-    location: Location
-    place: int
-    """The place of its template in the scenario's list."""
+Arriving = tuple[variant_keys.JobSection, Location, int]
+"""A job: its keys, whose `start` is when it arrives, and the place of its template in the scenario's list."""
 
 
 def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]:
@@ -99,16 +90,16 @@ def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]
     for section_index, section in enumerate(variant.jobs):
         for number, start_ps in enumerate(section.starts_ps(scenario.seed, section_index), start=1):
             location = Location(scenario, variant.name, section.name, number if section.is_template else 0)
-            jobs.append(Arriving(section.model_copy(update={"start": start_ps}), location, section_index))
+            jobs.append((section.model_copy(update={"start": start_ps}), location, section_index))
     names: dict[str, Location] = {}
-    for job in jobs:
-        if other := names.get(job.location.name):
-            raise job.location.job_error(
+    for _, location, _ in jobs:
+        if other := names.get(location.name):
+            raise location.job_error(
                 "name",
-                f"the name {job.location.name!r} is that of a job of {other.job!r} too",
+                f"the name {location.name!r} is that of a job of {other.job!r} too",
                 "use another name: jobs of a template are named NAME-1, NAME-2 and so on",
             )
-        names[job.location.name] = job.location
+        names[location.name] = location
     if len(jobs) > JOBS_MAX:
         raise Location(scenario, variant.name).error(
             "jobs", f"{len(jobs):,} jobs are too many", f"use {JOBS_MAX:,} at most"
@@ -158,122 +149,38 @@ def _at(location: Location, job: variant_keys.JobSection) -> Location:
 # Resolves the sections of a job that do not depend on others: workload and device.
 
 
-PROFILE_BYTES_MAX = 2**22
-
-
-def workload_of(
-    section: workload_keys.AnyWorkload, workers: int, location: Location
-) -> TrainingSpec | SyntheticSpec | FileSpec:
-    spec = _spec_of(section, workers, location)
+def workload_of(section: WorkloadOption, workers: int, location: Location) -> GradientSource:
+    folder, seed = Path(location.scenario.file).parent, location.scenario.seed
     try:
-        spec.fusion.outline.partition(spec.layers)
-    except FusionError as error:
-        raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
-    return spec
-
-
-def _spec_of(
-    section: workload_keys.AnyWorkload, workers: int, location: Location
-) -> TrainingSpec | SyntheticSpec | FileSpec:
-    if isinstance(section, workload_keys.GradientFile | Trace | ChakraTrace):
-        try:
-            return _read_spec(section, workers, Path(location.scenario.file).parent / section.path)
-        except DataError as error:
-            raise location.job_error("workload.path", error.message, error.hint) from None
-    fusion = section.fusion
-    if isinstance(section, workload_keys.Training):
-        return TrainingSpec(
-            _model_of(section, workers, location),
-            section.batch,
-            section.learning_rate,
-            fusion,
-            section.data,
-            section.evaluate.every if section.evaluate else None,
-            section.recipe(),
-        )
-    if section.profile is not None:
-        profile = _profile_of(section.profile, section.shrink, location)
-    else:
-        profile = LayerProfile(read_tensors(section.tensors or ()), ())
-    return SyntheticSpec(
-        section.elements or elements_of(profile.tensors),
-        section.density,
-        section.pattern,
-        section.row_elements,
-        section.overlap,
-        section.distribution,
-        *profile,
-        fusion,
-    )
-
-
-def _model_of(section: workload_keys.Training, workers: int, location: Location) -> Model:
-    """The model; a user's own is read and tried."""
-    settings = TaskSettings(
-        section.data or "", section.batch, workers, location.scenario.seed, section.evaluate is not None
-    )
-    try:
-        return section.whole_model().locate(Path(location.scenario.file).parent, settings)
+        source = section.resolved(folder, workers, seed)
     except DataError as error:
-        raise location.job_error("workload.model", error.message, error.hint) from None
-
-
-def _read_spec(
-    section: workload_keys.GradientFile | Trace | ChakraTrace, workers: int, path: Path
-) -> SyntheticSpec | FileSpec:
-    """The source of gradients that a file or a recording is."""
-    if isinstance(section, ChakraTrace):
-        from netfold.sim.workload.chakra import chakra_spec
-
-        return chakra_spec(path, section)
-    if isinstance(section, Trace):
-        from netfold.sim.workload.recording import trace_spec
-
-        fusion = section.fusion
-        return trace_spec(path, section.path, workers, fusion, section.times == "recorded")
-    from netfold.sim.workload.gradient_files import file_spec
-
-    return file_spec(path, section.path, workers, section.per_step, section.fusion)
-
-
-def _profile_of(file: str, shrink: int, location: Location) -> LayerProfile:
-    """The profile in a file, whose path is relative to the scenario."""
-    hint = "give the path of a JSON file of layers, relative to the scenario file"
+        raise location.job_error(f"workload.{section.file_key}", error.message, error.hint) from None
     try:
-        text = read_text(Path(location.scenario.file).parent / file, PROFILE_BYTES_MAX)
-    except UnreadableError as error:
-        message = f"cannot read {shown(file)}: {error.message}"
-        raise location.job_error("workload.profile", message, hint) from None
-    try:
-        return read_profile(text, shrink)
-    except ValueError as error:
-        message, _, hint = str(error).partition("\n")
-        raise location.job_error("workload.profile", f"{file}: {message}", hint) from None
+        source.fusion.outline.partition(source.layers)
+    except OptionError as error:
+        raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
+    return source
 
 
-def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+def summed_at_once(workload: GradientSource) -> int:
     # Elements of a full bucket, or of the whole gradient.
     return workload.fusion.outline.full_elements(workload.layers)
 
 
-def check_needs(
-    codec: Codec, workload: TrainingSpec | SyntheticSpec | FileSpec, kind: str, location: Location
-) -> None:
+def check_needs(codec: Codec, workload: GradientSource, kind: str, location: Location) -> None:
     # Refuse a codec that needs facts of a step that the workload, of this kind, does not know.
-    if isinstance(workload, TrainingSpec) and (reason := workload.recipe.refusal(codec.kind, codec.needs)):
+    if isinstance(workload, Training) and (reason := workload.refusal(codec.kind, codec.needs)):
         raise location.job_error(f"workload.{reason.key}", reason.message, reason.hint)
     if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
-        raise location.job_error("codec", *refusal)
+        raise location.job_error(refusal.key, refusal.message, refusal.hint)
 
 
-def device_of(
-    section: DeviceOption, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
-) -> Device:
+def device_of(section: DeviceOption, workload: GradientSource, location: Location) -> Device:
     folder = Path(location.scenario.file).parent
-    context = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
+    context = Place(folder, workload.tensors, isinstance(workload, Training))
     try:
         return section.device(context)
-    except DeviceError as error:
+    except OptionError as error:
         raise location.job_error(f"device.{error.key}", error.message, error.hint) from None
 
 
@@ -296,7 +203,7 @@ def check_overlap(overlap: Overlap, device: Device, location: Location) -> None:
         )
 
 
-def steps_of(section: workload_keys.AnyWorkload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+def steps_of(section: WorkloadOption, workload: GradientSource) -> int:
     """Optimizer steps: the configured number, or that of the file."""
     held = None
     if isinstance(workload, FileSpec):
@@ -306,12 +213,10 @@ def steps_of(section: workload_keys.AnyWorkload, workload: TrainingSpec | Synthe
     return section.steps or held or 1
 
 
-def workload_warnings(
-    workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int, codec: Codec
-) -> tuple[str, ...]:
+def workload_warnings(workload: GradientSource, workers: int, codec: Codec) -> tuple[str, ...]:
     """Warnings about gradients."""
-    if isinstance(workload, TrainingSpec):
-        warnings = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
+    if isinstance(workload, Training):
+        warnings = workload.warnings(codec.kind, getattr(codec, "momentum", 0.0))
         if workload.stands_in_for:
             data = workload.model.data_named(workload.data).name
             warnings += (
@@ -362,7 +267,7 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
-    profiles = {**PROFILES, **scenario.profiles}
+    profiles = {**PROFILES, **scenario.switch_profiles}
     for name in switches(graph):
         profile_name = graph.nodes[name]["profile"]
         if profile_name not in profiles:
@@ -385,13 +290,13 @@ def _generate(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
     """Make the changes that patterns select."""
-    profiles = {**PROFILES, **scenario.profiles}
+    profiles = {**PROFILES, **scenario.switch_profiles}
     section = variant.topology
-    for index, change in enumerate(section.profile_changes()):
-        if change.profile not in profiles:
-            message = f"there is no switch profile {change.profile!r}"
+    for index, (_, profile) in enumerate(section.profile_changes()):
+        if profile not in profiles:
+            message = f"there is no switch profile {profile!r}"
             at = f"topology.switch_profiles.{index}.profile"
-            raise scenario.error(at, message, names_hint(change.profile, profiles), variant.name)
+            raise scenario.error(at, message, names_hint(profile, profiles), variant.name)
     try:
         key = "links"
         change_links(graph, section.link_changes())
@@ -515,8 +420,8 @@ class _VariantResolver:
         ]
         if variant.jobs:
             arriving = jobs_of(scenario, variant)
-            self.jobs = [(job.section, job.location) for job in arriving]
-            self.sections = tuple(job.place for job in arriving)
+            self.jobs = [(section, location) for section, location, _ in arriving]
+            self.sections = tuple(place for _, _, place in arriving)
         check_admission(variant, self.location)
         self._profiles_found = self._profiles()
 
@@ -583,7 +488,7 @@ class _VariantResolver:
         self._network = with_work(self._network, self._work([()] * len(self.jobs)))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
         wanted_jobs = [
-            WantedJob(section, location)
+            (section, location)
             for section, location in self.jobs
             if isinstance(section, variant_keys.JobSection)
         ]
@@ -596,9 +501,9 @@ class _VariantResolver:
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
         """What each host takes for packets, by node: as its job says, or the variant."""
         rows = {name: row for row, name in enumerate(self._network.nodes)}
-        profiles = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.profile())
+        profiles = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.whole())
         for (job, _), names in zip(self.jobs, hosts, strict=True):
-            profiles |= dict.fromkeys((rows[name] for name in names), job.hosts.profile())
+            profiles |= dict.fromkeys((rows[name] for name in names), job.hosts.whole())
         return profiles
 
     def _job(
@@ -623,7 +528,7 @@ class _VariantResolver:
             variation=variation_of(sections.device, len(names), location),
             codec=resolved.codec,
             collective=resolved.plan,
-            references=(*(Reference(**dict(figure)) for figure in sections.published), *resolved.references),
+            references=(*sections.published, *resolved.references),
             start_ps=sections.start if isinstance(sections, variant_keys.JobSection) else 0,
             warnings=(
                 *resolved.warnings,
@@ -640,7 +545,7 @@ class _VariantResolver:
         return JobWorkers(location.name, job.hosts, job.start_ps, sections.device.computes)
 
     def _profiles(self) -> dict[str, Profile]:
-        all_profiles = {**PROFILES, **self.location.scenario.profiles}
+        all_profiles = {**PROFILES, **self.location.scenario.switch_profiles}
         check_profiles(self.graph, self.location.scenario, self.variant)
         profiles = {name: all_profiles[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):

@@ -14,11 +14,11 @@ from itertools import product
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from netfold.errors import Mistakes, ScenarioError, names_hint, shown
 from netfold.sim.keys import NAME_MAX, NAME_RULE, Count, Section, is_name
-from netfold.sim.scenario.mistakes import explain, unknown_key
+from netfold.sim.scenario.mistakes import unknown_key, validated
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, EXTENSION, Node, parse
 
 SWEEP = "sweep"  # the key
@@ -136,10 +136,8 @@ def _split(node: Node, mistakes: Mistakes) -> tuple[tuple[Axis, ...], int | tupl
         children["seeds"] = seeds
     options_node = replace(node, value={key: children.pop(key) for key in OPTIONS if key in children})
     options = SweepOptions()
-    try:
-        options = SweepOptions.model_validate(options_node.plain)
-    except ValidationError as error:
-        mistakes.add(explain(error, options_node, SweepOptions))
+    with mistakes.collecting():
+        options = validated(SweepOptions, options_node)
     axes = tuple(axis for key, child in children.items() if (axis := _axis(key, child, mistakes)))
     return axes, options.seeds, options.impossible == "skip"
 

@@ -10,27 +10,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import (
     Field,
-    field_validator,
     model_validator,
 )
 
+from netfold.errors import OptionError
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import family, register
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.keys import (
-    ByKind,
-    CodecOptions,
-    Count,
-    KeyValueError,
-    Name,
-    Option,
-    Placement,
-    Section,
-    Time,
-)
-from netfold.sim.plan.host_profiles import HostsSection
-from netfold.sim.plan.plan import Overlap
+from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Option, Placement, Section, Time
+from netfold.sim.plan.host_profiles import HostProfile
+from netfold.sim.plan.plan import Overlap, Reference
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile
@@ -65,10 +55,10 @@ class FixedArrivals(Arrivals):
 
     def __post_init__(self) -> None:
         if not self.at_ps:
-            raise KeyValueError("at", "must have at least one time, found none\nuse at: [0us, 100us]")
+            raise OptionError("at", "must have at least one time, found none", "use at: [0us, 100us]")
         for before, after in itertools.pairwise(self.at_ps):
             if after < before:
-                raise KeyValueError(
+                raise OptionError(
                     "at", f"times must be in order, found {TIME.format(after)} after {TIME.format(before)}"
                 )
 
@@ -138,23 +128,12 @@ else:
     RoutingKind = Literal[tuple(POLICIES)]
 
 
-class Published(Section):
-    """A published throughput, shown beside the simulated one."""
-
-    label: str
-    """What it is called in the figure."""
-    elements_per_s: Annotated[float, Field(gt=0)]
-    """Dense gradient elements aggregated per second."""
-    source: str
-    """Where the number comes from."""
-
-
 class JobSections(Section):
     """The sections of a job."""
 
     workers: Workers
     """Training ranks and where they run."""
-    hosts: HostsSection = HostsSection()
+    hosts: HostProfile = HostProfile()
     """What their hosts take for packets."""
     workload: AnyWorkload
     """Where gradients come from."""
@@ -166,7 +145,7 @@ class JobSections(Section):
     """How gradients are encoded."""
     collective: AnyCollectiveSection
     """How workers' messages are aggregated."""
-    published: tuple[Published, ...] = ()
+    published: tuple[Reference, ...] = ()
     """Published results to compare with."""
 
 
@@ -251,15 +230,9 @@ QuestionName = Literal["time_to_target", "step_time", "throughput", "makespan", 
 """What a run can be asked; `report/answer.py` answers it."""
 
 
-class Header(Section):
+@dataclass(frozen=True, kw_only=True)
+class Header(Option):
     """The keys that all variants share."""
-
-    @field_validator("name")
-    @classmethod
-    def _latest_is_taken(cls, name: str) -> str:
-        if name == "latest":
-            raise ValueError("the name latest is reserved\nit points to the latest run: use another name")
-        return name
 
     name: Name
     """Name of the scenario and of its folder of runs: lower-case letters, digits, '-' and '_'; not latest."""
@@ -277,3 +250,9 @@ class Header(Section):
     come and go, a target, tests on held-out data; else the time of a step."""
     profiles: tuple[SwitchProfile, ...] = ()
     """Custom switch profiles, each a mapping or the path of a YAML file with one."""
+
+    def __post_init__(self) -> None:
+        if self.name == "latest":
+            raise OptionError(
+                "name", "the name latest is reserved", "it points to the latest run: use another name"
+            )

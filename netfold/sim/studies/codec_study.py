@@ -572,7 +572,7 @@ def fold(
     if isinstance(codec, str):
         codec = read_codec(codec).codec
     if refusal := refusal_of_needs(codec, frozenset(), "fold"):
-        raise DataError(*refusal)
+        raise DataError(refusal.message, refusal.hint)
     rows = _rows(gradients)
     lengths = {row.shape for row in rows}
     if len(lengths) != 1 or rows[0].ndim != 1:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Codec
@@ -24,10 +23,9 @@ from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.keys import CodecOptions, Section
 from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.processor import pin
-from netfold.sim.scenario.mistakes import explain, unknown_key
+from netfold.sim.scenario.mistakes import unknown_key, validated
 from netfold.sim.scenario.yaml_tree import Node, parse
 from netfold.sim.studies import MADE_UP, WORKERS
-from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.gradient_files import (
     NOT_FINITE,
@@ -42,9 +40,10 @@ from netfold.sim.workload.gradient_files import (
 )
 from netfold.sim.workload.layers import FLOAT_BYTES, Shape, elements_of, given_tensors, layers_of
 from netfold.sim.workload.model import Density, Model, TaskSettings
-from netfold.sim.workload.models.registry import AnyModel, facts_of, known_densities, model_kinds
+from netfold.sim.workload.models.registry import facts_of, known_densities, model_kinds
 from netfold.sim.workload.recording import trace_spec
-from netfold.sim.workload.workload_keys import Synthetic
+from netfold.sim.workload.synthetic import Synthetic, SyntheticSpec
+from netfold.sim.workload.workload_keys import Training
 
 # Codecs from command-line arguments: `packed`, or with options, `lossless:load=0.7`.
 
@@ -115,10 +114,7 @@ def read_value(text: str, source: str, path: str) -> Node:
 def read_codec(text: str) -> NamedCodec:
     # Values are YAML and mean what they do in a scenario file. So do errors, with the text as their place.
     tree = Node({"codec": read_kind(text, _options_of, _EXAMPLE)}, text, 0, "")
-    try:
-        return NamedCodec(text, _Holder.model_validate(tree.plain).codec)
-    except ValidationError as error:
-        raise explain(error, tree, _Holder) from None
+    return NamedCodec(text, validated(_Holder, tree).codec)
 
 
 # Refuse a study that does not fit the available memory, before gradients are drawn.
@@ -300,7 +296,9 @@ def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int)
         for pattern in options["pattern"].split(",")
         for density in options["density"].split(",")
     ]
-    specs = list(dict.fromkeys(map(_spec, sections)))  # 1% and 0.01 are the same
+    specs = list(
+        dict.fromkeys(section.resolved(Path(), workers, seed) for section in sections)
+    )  # 1% and 0.01 are the same
     description = {
         "row_elements": specs[0].row_elements,
         "overlap": specs[0].overlap,
@@ -312,27 +310,12 @@ def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int)
 
 def _section(options: Mapping[str, str]) -> Synthetic:
     nodes = {key: read_value(text, "", f"--{key.replace('_', '-')}") for key, text in options.items()}
-    tree = Node({"kind": Node("synthetic", "", 0, ""), **nodes}, "", 0, "")
-    try:
-        return Synthetic.model_validate(tree.plain)
-    except ValidationError as error:
-        raise explain(error, tree, Synthetic) from None
-
-
-def _spec(section: Synthetic) -> SyntheticSpec:
-    return SyntheticSpec(
-        section.elements or 0,  # `options` always has elements
-        section.density,
-        section.pattern,
-        section.row_elements,
-        section.overlap,
-        section.distribution,
-    )
+    return validated(Synthetic, Node(nodes, "", 0, ""))
 
 
 def _draw(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
     def rounds(count: int) -> Iterator[list[Gradient]]:
-        workload = synthetic_workload(spec, workers, seed)
+        workload = spec.workload(workers, seed)
         for step in range(count):
             yield [buckets[0] for buckets in workload.gradients(step)]
 
@@ -346,11 +329,11 @@ def file_source(path: Path, workers: int | None) -> Source:
     if len(arrays) > 1:
         return _read_file(path, workers)  # the tensors of a gradient, each with a row for each worker
     # A gradient for all workers, or a row for each; the same in every round.
-    return _array_source(str(path), next(iter(arrays.values())), workers)
+    return _stored_source(str(path), next(iter(arrays.values())), workers)
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
-    return _array_source(
+    return _stored_source(
         ARRAY, StoredArray(array.shape, array.dtype.name, lambda index: array[index]), workers
     )
 
@@ -384,7 +367,7 @@ def _read_recording(folder: Path, workers: int | None) -> Source:
     first = next(rounds(1))
     density = sum(map(np.count_nonzero, first)) / (len(first) * spec.elements)
     digest = hashlib.sha256((folder / TRACE).read_bytes()).hexdigest()  # it has the digests of the gradients
-    cell = GradientsCell(INPUT_PATTERN, density, rounds, SyntheticSpec(spec.elements, density))
+    cell = GradientsCell(INPUT_PATTERN, density, rounds, SyntheticSpec(spec.elements, density=density))
     description = {"input": name, "sha256": digest, "steps": spec.steps}
     source = Source((cell,), spec.rows, spec.elements, description)
     return source.with_tensors(spec.tensors)
@@ -408,13 +391,13 @@ def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> So
         INPUT_PATTERN,
         density,
         lambda count: (rows for _ in range(count)),
-        SyntheticSpec(rows[0].size, density),
+        SyntheticSpec(rows[0].size, density=density),
     )
     description = {"input": name, "sha256": digest.hexdigest()}
     return Source((cell,), len(rows), rows[0].size, description, notes)
 
 
-def _array_source(name: str, array: StoredArray, workers: int | None) -> Source:
+def _stored_source(name: str, array: StoredArray, workers: int | None) -> Source:
     gradients = _check(name, array, workers or WORKERS)
     if gradients.ndim == 1:
         workers = WORKERS if workers is None else workers
@@ -456,12 +439,6 @@ _BATCH = 16
 _MODELS_EXAMPLE = "use MODEL:OPTION=VALUE,OPTION=VALUE, for example ncf:expand=[147,16]"
 
 
-class _ModelHolder(Section):
-    """The section that a scenario file would have for a model."""
-
-    model: AnyModel
-
-
 class DensityRow(NamedTuple):
     """Densities of a model that were measured, beside the known ones."""
 
@@ -475,10 +452,8 @@ class DensityRow(NamedTuple):
     known: Density | None  # None: not known for this model, batch and number of workers
 
 
-class WantedDensities(NamedTuple):
-    model: Model
-    batch: int
-    data: str
+Wanted = tuple[Model, int, str]
+"""What is to be measured: a model, its batch and its data set."""
 
 
 def read_model(text: str) -> Model:
@@ -493,10 +468,7 @@ def read_model(text: str) -> Model:
         hint = "give it to a scenario, workload: {kind: training, model: ./mine.py:make}"
         raise ScenarioError(text, 0, "", "only models of netfold's own are known here", hint)
     tree = Node({"model": read_kind(text, _model_options, _MODELS_EXAMPLE)}, text, 0, "")
-    try:
-        return _ModelHolder.model_validate(tree.plain).model
-    except ValidationError as error:
-        raise explain(error, tree, _ModelHolder) from None
+    return validated(Training, tree).model
 
 
 def _model_options(kind: str) -> list[str] | None:
@@ -514,7 +486,10 @@ def describe_model(model: Model) -> dict[str, Any]:
         "parameters": model.elements,
         "metric": facts.metric,
         "data": [{"name": data.name, "stands_in_for": data.stands_in_for or None} for data in facts.data],
-        "options": {name: option._asdict() for name, option in facts.options.items()},
+        "options": {
+            name: {"default": default, "meaning": meaning}
+            for name, (default, meaning) in facts.options.items()
+        },
         "layers": [
             {"name": layer.name, "parameters": layer.elements, "ready_share": layer.ready_share}
             for layer in layers_of(facts.tensors)
@@ -522,7 +497,7 @@ def describe_model(model: Model) -> dict[str, Any]:
     }
 
 
-def wanted_densities(texts: Sequence[str], batch: int | None, data: str | None) -> list[WantedDensities]:
+def wanted_densities(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wanted]:
     if not texts:
         # All whose densities are known.
         return [
@@ -542,19 +517,17 @@ def wanted_densities(texts: Sequence[str], batch: int | None, data: str | None) 
     ]
 
 
-def _densities_of(
-    model: Model, batch: int | None, data: str | None, known: Density | None
-) -> WantedDensities:
+def _densities_of(model: Model, batch: int | None, data: str | None, known: Density | None) -> Wanted:
     names = [known_data.name for known_data in model.facts.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
     # Unless given: those for which densities are known, or else the first data set and `_BATCH`.
     chosen = model.data_named(data or (known.data if known else None))
-    return WantedDensities(model, batch or (known.batch if known else _BATCH), chosen.name)
+    return model, batch or (known.batch if known else _BATCH), chosen.name
 
 
 def measure_densities(
-    items: Sequence[WantedDensities], workers: int, seed: int, progress: Callable[[str], None]
+    items: Sequence[Wanted], workers: int, seed: int, progress: Callable[[str], None]
 ) -> Iterator[DensityRow]:
     # At the first step of each model.
     from netfold.sim.workload.model_probe import measure  # late: it imports PyTorch

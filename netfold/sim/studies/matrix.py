@@ -36,7 +36,7 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs
 from netfold.sim.workload.workload_keys import Workloads
-from netfold.switch.profiles import PROFILES, Profile
+from netfold.switch.profiles import PROFILES
 from netfold.units import UnitError, format_fraction, parse_fraction
 
 # One codec on one collective: a small training run on a star, or the reason why there is none.
@@ -432,11 +432,13 @@ def _switches(name: str) -> list[str]:
     """The profile that is named; else all, those that can do least first."""
     if name and name not in PROFILES:
         raise NetfoldError(f"there is no switch profile {name!r}", names_hint(name, PROFILES))
-    return [name] if name else [profile.name for profile in sorted(PROFILES.values(), key=_ability)]
-
-
-def _ability(profile: Profile) -> tuple[int, bool, bool]:
-    return len(profile.merges), profile.is_lossless, profile.has_timers
+    if name:
+        return [name]
+    ability = {
+        profile.name: (len(profile.merges), profile.is_lossless, profile.has_timers)
+        for profile in PROFILES.values()
+    }
+    return sorted(ability, key=ability.__getitem__)
 
 
 def _loss(text: str) -> str:

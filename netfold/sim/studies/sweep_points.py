@@ -35,15 +35,7 @@ from netfold.topologies.kind import Topology
 _KNOWN = ("netfold", "builtins", *sys.stdlib_module_names)  # their sources, or versions, are in every digest
 
 
-@dataclass(frozen=True)
-class Origins:
-    """What a point stands on besides its text and files."""
-
-    known: Mapping[str, str]  # what: its digest or name
-    doubts: tuple[str, ...]  # what cannot be known and may have changed
-
-
-def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
+def origins_of(plan: Plan, digests: dict[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The registered objects that a plan uses, with the sources of their modules; and what is not known.
 
     `digests` keeps those of modules from one point to the next.
@@ -60,12 +52,12 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
             doubts.append(f"the source of {module}")
     for variant in plan.scenario.variants:
         for job in variant.jobs or (variant,):
-            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
+            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.whole())
             if isinstance(job.workload, Training) and job.workload.model.code:
                 doubts.append(f"what {job.workload.model.code} reads")
     if not all(job.device.is_reproducible for variant in plan.variants for job in variant.jobs):
         known["machine"] = f"{platform.node()}, {platform.machine()}, {os.cpu_count()} cores"
-    return Origins(known, tuple(dict.fromkeys(doubts)))
+    return known, tuple(dict.fromkeys(doubts))
 
 
 def _registered_options(plan: Plan) -> Iterator[object]:
@@ -224,14 +216,15 @@ class _Maker:
     def _possible(self, number: int, values: tuple[object, ...], seed: int, plan: Plan) -> Point:
         jobs = [job for variant in plan.variants for job in variant.jobs]
         files = {path: self._file(path) for path in sorted(input_paths(plan.scenario))}
-        text, origins = resolved_text(plan.scenario), origins_of(plan, self._digests)
+        text = resolved_text(plan.scenario)
+        known, doubts = origins_of(plan, self._digests)
         return Point(
             number,
             values,
             seed,
             tuple(job.label for job in jobs),
-            digest_of(text, files, self._versions, origins.known),
-            origins.doubts,
+            digest_of(text, files, self._versions, known),
+            doubts,
             PointTask(text, files, self._versions, self._keeps_run),
             bytes=most_bytes(plan),
             weight=sum(float(job.steps) * len(job.hosts) * job.workload.elements for job in jobs),

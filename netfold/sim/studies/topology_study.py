@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +90,7 @@ class NamedNetwork:
 
     @property
     def host_profile(self) -> HostProfile:
-        return NONE if self._first is None else self._first.hosts.profile()
+        return NONE if self._first is None else self._first.hosts.whole()
 
     @property
     def collectives(self) -> tuple[CollectiveSection, ...]:
@@ -149,7 +149,7 @@ def networks_of(
 
 
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
-    graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
     return NamedNetwork(variant.name, variant.topology.kind, graph, profiles, variant, scenario)
 
@@ -252,7 +252,7 @@ def export(graph: nx.Graph, form: str) -> str:
     if form not in FORMATS:
         raise NetfoldError(f"there is no format {form!r}", names_hint(form, FORMATS, "formats"))
     validate(graph)
-    return FORMATS[form](graph)
+    return "\n".join(FORMATS[form](graph)) + "\n"
 
 
 def _flat(graph: nx.Graph) -> nx.Graph:
@@ -267,18 +267,6 @@ def _flat(graph: nx.Graph) -> nx.Graph:
 
 def _text(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-
-
-def _graphml(graph: nx.Graph) -> str:
-    return "\n".join(nx.generate_graphml(_flat(graph))) + "\n"
-
-
-def _gml(graph: nx.Graph) -> str:
-    return "\n".join(nx.generate_gml(_flat(graph))) + "\n"
-
-
-def _dot(graph: nx.Graph) -> str:
-    return "\n".join(_dot_lines(graph)) + "\n"
 
 
 def _dot_lines(graph: nx.Graph) -> Iterator[str]:
@@ -308,11 +296,11 @@ def _quote(value: object) -> str:
 
 
 # All keep nodes, links and their attributes; all but `dot` can be read back.
-FORMATS: dict[str, Callable[[nx.Graph], str]] = {
-    "json": to_json,
-    "graphml": _graphml,
-    "gml": _gml,  # numbers above 32 bits become text
-    "dot": _dot,
+FORMATS: dict[str, Callable[[nx.Graph], Iterable[str]]] = {  # the lines of a file
+    "json": lambda graph: [to_json(graph).removesuffix("\n")],
+    "graphml": lambda graph: nx.generate_graphml(_flat(graph)),
+    "gml": lambda graph: nx.generate_gml(_flat(graph)),  # numbers above 32 bits become text
+    "dot": _dot_lines,
 }
 
 

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, read_bytes
+from netfold.sim.workload.fusion import Fusion
 from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, place_tensors
-from netfold.sim.workload.recording import AsRecorded, ChakraTrace, PassTimes, RecordedTimes
-from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.recording import AsRecorded, PassTimes, RecordedTimes
+from netfold.sim.workload.synthetic import RandomValues, SyntheticSpec
 
 # Protobuf's wire format, as far as execution traces need it (protobuf.dev/programming-guides/encoding).
 
@@ -35,29 +36,25 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # types on the wire
 _VARINT_BITS = 64
 
 
-class WireError(ValueError):
-    """Bytes that are no message."""
-
-
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """A number and the place after it.
 
     Raises
     ------
-    WireError
+    ValueError
         The data ends inside it, or it has more than 64 bits.
     """
     number, shift = 0, 0
     while shift < _VARINT_BITS:
         if at >= len(data):
-            raise WireError("it ends inside a number")
+            raise ValueError("it ends inside a number")
         byte = data[at]
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number & (2**_VARINT_BITS - 1), at
         shift += 7
-    raise WireError("a number has more than 64 bits")
+    raise ValueError("a number has more than 64 bits")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
@@ -65,7 +62,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
     Raises
     ------
-    WireError
+    ValueError
         The data is no message.
     """
     at = 0
@@ -73,7 +70,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
         key, at = varint(data, at)
         number, kind = key >> 3, key & 7
         if number == 0:
-            raise WireError("a field has the number 0")
+            raise ValueError("a field has the number 0")
         if kind == VARINT:
             value: Value
             value, at = varint(data, at)
@@ -84,7 +81,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
             size = 8 if kind == FIXED64 else 4
             value, at = int.from_bytes(_take(data, at, size), "little"), at + size
         else:
-            raise WireError(f"a field has the type {kind}")
+            raise ValueError(f"a field has the type {kind}")
         yield number, kind, value
 
 
@@ -106,7 +103,7 @@ def signed(value: int) -> int:
 
 def _take(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise WireError("it ends inside a field")
+        raise ValueError("it ends inside a field")
     return data[at : at + size]
 
 
@@ -203,14 +200,14 @@ def _wire_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
         while at < len(content):
             size, at = varint(content, at)
             if at + size > len(content):
-                raise WireError("it ends inside a message")
+                raise ValueError("it ends inside a message")
             message, at = content[at : at + size], at + size
             if index == 0:
                 _require_metadata(message)
             else:
                 yield _wire_node(message)
             index += 1
-    except (WireError, UnicodeDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise DataError(f"{path}: message {index} is no part of an execution trace: {error}", _HINT) from None
 
 
@@ -218,7 +215,7 @@ def _require_metadata(message: bytes) -> None:
     """GlobalMetadata: a version, field 1, and attributes, field 2."""
     for number, kind, _ in fields(message):
         if number not in (1, 2) or kind != 2:
-            raise WireError("it does not begin with GlobalMetadata")
+            raise ValueError("it does not begin with GlobalMetadata")
 
 
 def _wire_node(message: bytes) -> TraceNode:
@@ -227,7 +224,7 @@ def _wire_node(message: bytes) -> TraceNode:
     attributes: dict[str, Any] = {}
     for key, kind, value in fields(message):
         if key in (1, 3, 7) and not isinstance(value, int):
-            raise WireError(f"field {key} of a node is no number")
+            raise ValueError(f"field {key} of a node is no number")
         if key == 1:
             number = int(value)
         elif key == 2:
@@ -249,7 +246,7 @@ _SIGNED, _ZIGZAG, _PLAIN = (7, 9), (15, 17), (11, 13, 19, 21, 27)  # fields of A
 def _attribute(message: int | bytes) -> tuple[str, Any]:
     """The name of an attribute, and its value if that is a number or text."""
     if not isinstance(message, bytes):
-        raise WireError("an attribute is a number")
+        raise ValueError("an attribute is a number")
     name, number = "", None
     for key, _, value in fields(message):
         if key == 1:
@@ -267,7 +264,7 @@ def _attribute(message: int | bytes) -> tuple[str, Any]:
 
 def _text(value: int | bytes) -> str:
     if not isinstance(value, bytes):
-        raise WireError("a text is a number")
+        raise ValueError("a text is a number")
     return value.decode()
 
 
@@ -278,7 +275,7 @@ def _node(
         attribute = attributes.get(key)
         if attribute is None or (isinstance(attribute, int) and attribute >= 0):
             return None if attribute is None else int(attribute)
-        raise WireError(f"{key} of node {number} must be a whole number, found {shown(attribute)}")
+        raise ValueError(f"{key} of node {number} must be a whole number, found {shown(attribute)}")
 
     is_cpu = attributes.get("is_cpu_op")
     return TraceNode(
@@ -307,7 +304,7 @@ def _json_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
             )
         else:
             yield from map(_message_node, objects[1:])
-    except (WireError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: a node cannot be read: {error!r:.100}", _HINT) from None
 
 
@@ -487,46 +484,48 @@ _PS_PER_US = 10**6
 _SHOWN = 6
 
 
-def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
-    """Sizes and times of a trace, with the section's density and values.
+def chakra_spec(
+    path: Path,
+    given: str,
+    values: RandomValues,
+    *,
+    group: str | None = None,
+    element_bytes: int = 4,
+    fusion: Fusion | None = None,
+    with_times: bool = True,
+) -> SyntheticSpec:
+    """Sizes and times of a trace, with the density and the values of `values`.
 
     Raises
     ------
     DataError
         The file is no execution trace, its steps sum different gradients, or nothing in it sums gradients.
     """
-    path_text = section.path
     nodes = read_nodes(path)
-    chosen = _of_group(path_text, nodes, section.group)
+    chosen = _of_group(given, nodes, group)
     try:
         steps = steps_of(chosen)
     except ValueError as error:
-        raise DataError(f"{path_text}: {error}", "the trace is damaged: convert it again") from None
+        raise DataError(f"{given}: {error}", "the trace is damaged: convert it again") from None
     held_steps = [step for step in steps if step.reductions]
     if not held_steps:
         raise DataError(
-            f"{path_text}: has no all-reduce, so there are no gradients to sum",
+            f"{given}: has no all-reduce, so there are no gradients to sum",
             "use the trace of a data-parallel training: nodes COMM_COLL_NODE with comm_type 0 and comm_size",
         )
-    _require_alike(path_text, held_steps)
-    tensors = _tensors(path_text, held_steps[0], section.element_bytes)
+    _require_alike(given, held_steps)
+    tensors = _tensors(given, held_steps[0], element_bytes)
     names = tuple(tensor.name for tensor in tensors)
     times = RecordedTimes(names, tuple((_pass_times(step),) for step in held_steps))
-    fusion = section.fusion or AsRecorded(tuple((i,) for i in range(len(tensors))))
-    return SyntheticSpec(
-        sum(tensor.elements for tensor in tensors),
-        section.density,
-        section.pattern,
-        section.row_elements,
-        section.overlap,
-        section.distribution,
-        tensors,
-        times.ready_shares(),
-        fusion,
-        times=times if section.times == "recorded" else None,
-        given=path_text,
+    return values.of(
+        elements=sum(tensor.elements for tensor in tensors),
+        shapes=tensors,
+        ready_shares=times.ready_shares(),
+        fusion=fusion or AsRecorded(tuple((index,) for index in range(len(tensors)))),
+        times=times if with_times else None,
+        given=given,
         held_steps=len(held_steps),
-        notes=_notes(path_text, chosen, steps[-1], times),
+        notes=_notes(given, chosen, steps[-1], times),
     )
 
 

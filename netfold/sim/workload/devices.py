@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from netfold.errors import names_hint, shown
+from netfold.errors import OptionError, names_hint, shown
 from netfold.homomorphic.message import Tensor
 from netfold.kinds import family, register
 from netfold.sim.files import UnreadableError, read_text
@@ -30,7 +30,6 @@ from netfold.sim.workload.hardware import (
     LINKS,
     STEADY,
     Device,
-    DeviceError,
     HardwareLink,
     Jitter,
     Passes,
@@ -112,7 +111,7 @@ class DeviceOption(Option, ABC):
 
         Raises
         ------
-        DeviceError
+        OptionError
             It does not exist, its file cannot be read, or it does not fit the workload.
         """
 
@@ -293,7 +292,7 @@ class Roofline(VariedDevice):
         hardware = HARDWARE[self.name or ""]
         precision: Precision = self.precision or "fp32"
         if precision not in hardware.arithmetic:
-            raise DeviceError(
+            raise OptionError(
                 "precision",
                 f"{hardware.title} has no rate for {precision}",
                 f"use {' or '.join(hardware.arithmetic)}",
@@ -305,7 +304,7 @@ class Roofline(VariedDevice):
         hardware = HARDWARE.get(self.name or self.model or "")
         link = self.link or (hardware.link if hardware else None)
         if link is None:
-            raise DeviceError(
+            raise OptionError(
                 "codec",
                 "the device is a processor, so its codec runs on the host already",
                 "leave out codec, or give the link of a device file that was measured elsewhere",
@@ -315,7 +314,7 @@ class Roofline(VariedDevice):
             return HostCodec(device, _read(name, place, "host"), LINKS[link])
         if HARDWARE[name].link is not None:
             processors = [chip.name for chip in HARDWARE.values() if chip.link is None]
-            raise DeviceError(
+            raise OptionError(
                 "host",
                 f"{HARDWARE[name].title} is no host",
                 f"use {' or '.join(processors)}, or a device file",
@@ -329,10 +328,10 @@ def _read(file: str, place: Place, key: str) -> RooflineDevice:
         return read_device(read_text(place.folder / Path(file), FILE_BYTES_MAX))
     except UnreadableError as error:
         hint = names_hint(file, HARDWARE) if key == "host" else "netfold calibrate writes a device file"
-        raise DeviceError(key, f"cannot read {shown(file)}: {error.message}", hint) from None
+        raise OptionError(key, f"cannot read {shown(file)}: {error.message}", hint) from None
     except ValueError as error:
         message, _, hint = str(error).partition("\n")
-        raise DeviceError(key, f"{file}: {message}", hint) from None
+        raise OptionError(key, f"{file}: {message}", hint) from None
 
 
 # Devices by a recording of one backward pass: when each tensor's gradient was ready.
@@ -445,20 +444,20 @@ class TraceDevice(TimedDevice):
 
         Raises
         ------
-        DeviceError
+        OptionError
             The file cannot be read, lacks the time of the forward pass, or is of other tensors.
         """
         try:
             recorded = read_recorded(read_text(place.folder / self.path, TRACE_FILE_BYTES_MAX))
         except UnreadableError as error:
             hint = "give the path of a JSON file of tensors, relative to the scenario file"
-            raise DeviceError("path", f"cannot read {shown(self.path)}: {error.message}", hint) from None
+            raise OptionError("path", f"cannot read {shown(self.path)}: {error.message}", hint) from None
         except ValueError as error:
             message, _, hint = str(error).partition("\n")
-            raise DeviceError("path", f"{self.path}: {message}", hint) from None
+            raise OptionError("path", f"{self.path}: {message}", hint) from None
         forward_ps = recorded.forward_ps if self.forward_ps is None else self.forward_ps
         if forward_ps is None:
-            raise DeviceError(
+            raise OptionError(
                 "path", f"{self.path}: has no time of the forward pass", "give it with the key forward"
             )
         _require_same(self.path, recorded, place.tensors)
@@ -471,13 +470,13 @@ def _require_same(path: str, recorded: Recorded, tensors: tuple[Tensor, ...]) ->
     elements = {name: count for name, _, count in recorded.ready}
     for tensor in tensors:
         if tensor.name not in elements:
-            raise DeviceError(
+            raise OptionError(
                 "path",
                 f"{path}: has no tensor {tensor.name!r}, which the workload has",
                 "use the recording of the same model; a workload without named tensors has none to compare",
             )
         if elements[tensor.name] != tensor.elements:
-            raise DeviceError(
+            raise OptionError(
                 "path",
                 f"{path}: {tensor.name} has {elements[tensor.name]} elements, in the workload "
                 f"{tensor.elements}",
@@ -518,7 +517,7 @@ class MeasuredDevice(TimedDevice):
 
     def device(self, place: Place) -> Device:
         if not place.is_trained:
-            raise DeviceError(
+            raise OptionError(
                 "kind",
                 "nothing is trained, so there are no passes to measure",
                 "use a workload of the kind training, or a device of the kind fixed or trace",

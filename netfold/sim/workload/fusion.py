@@ -9,31 +9,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from netfold.errors import NetfoldError, did_you_mean, shown
+from netfold.errors import OptionError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.kinds import family, register
-from netfold.sim.keys import Option, Size
+from netfold.sim.keys import ByKind, Option, Size
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, place_tensors
+from netfold.units import SIZE
 
 # The contract of a rule of fusion.
 
 
 Partition = tuple[tuple[int, ...], ...]
 """For each bucket, the places of its layers in the list of layers."""
-
-
-class FusionError(NetfoldError):
-    """Layers that a rule cannot divide into buckets; `key` is the key of the rule that is at fault."""
-
-    def __init__(self, key: str, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        self.args = (key, message, hint)  # what pickle calls __init__ with
-        self.key = key
 
 
 @family("fusion_rules", "netfold.sim.workload.fusion_rules")
@@ -54,7 +46,7 @@ class Fusion(Option, ABC):
 
         Raises
         ------
-        FusionError
+        OptionError
             The rule's options do not fit these layers, or it has not got what it weighs.
         """
 
@@ -176,12 +168,12 @@ class AsGiven(Fusion):
             for member in members:
                 index = _index(member, layers, numbers)
                 if index in owners:
-                    raise FusionError(_KEY, _twice(layers[index], owners[index], bucket), _list(layers))
+                    raise OptionError(_KEY, _twice(layers[index], owners[index], bucket), _list(layers))
                 owners[index] = bucket
         if missing := [layer.name for index, layer in enumerate(layers) if index not in owners]:
             names = ", ".join(map(repr, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
             what = "layer" if len(missing) == 1 else "layers"
-            raise FusionError(_KEY, f"{what} {names} in no bucket", "name every layer once")
+            raise OptionError(_KEY, f"{what} {names} in no bucket", "name every layer once")
         return tuple(
             tuple(sorted(index for index, owner in owners.items() if owner == bucket))
             for bucket in range(len(self.buckets))
@@ -193,10 +185,10 @@ def _index(member: str | int, layers: Sequence[Layer], numbers: dict[str, int]) 
     if isinstance(member, str):
         if member not in numbers:
             hint = did_you_mean(member, numbers) + _list(layers)
-            raise FusionError(_KEY, f"there is no layer {shown(member)}", hint)
+            raise OptionError(_KEY, f"there is no layer {shown(member)}", hint)
         return numbers[member]
     if not 0 <= member < len(layers):
-        raise FusionError(
+        raise OptionError(
             _KEY,
             f"there is no layer {member}, the last of {len(layers)} is {len(layers) - 1}",
             _list(layers),
@@ -213,6 +205,24 @@ def _list(layers: Sequence[Layer]) -> str:
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
     return f"layers, in gradient-ready order: {', '.join(listed + more)}"
+
+
+# The keys `fusion` and `bucket`.
+
+
+def _only_without_fusion(size_bytes: int | None) -> int | None:
+    """Refuse the short form beside the long one; loading writes it out where it is alone."""
+    if size_bytes is not None:
+        size = SIZE.format(size_bytes)
+        raise ValueError(
+            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
+            f"bytes: {size}}}: leave out one"
+        )
+    return size_bytes
+
+
+AnyFusion = Annotated[Fusion, ByKind()]
+ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]
 
 
 # Buckets: tensors of whole layers that are sent as one unit.
@@ -235,11 +245,8 @@ class Bucket:
         return self.start + self.elements
 
 
-class Fused(NamedTuple):
-    """The buckets of a gradient, in gradient-ready order."""
-
-    buckets: tuple[Bucket, ...]
-    members: tuple[tuple[int, ...], ...]  # tensors of each bucket, as places in the list of all tensors
+Fused = tuple[tuple[Bucket, ...], tuple[tuple[int, ...], ...]]
+"""The buckets of a gradient, in gradient-ready order, and their tensors as places in the list of all."""
 
 
 def pieces_of(tensors: tuple[Tensor, ...], fusion: Fusion) -> tuple[Tensor, ...]:
@@ -288,7 +295,7 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
         buckets.append(Bucket(index, name, elements, layers[max(group)].ready_share, start, bucket_tensors))
         members.append(places)
         start += elements
-    return Fused(tuple(buckets), tuple(members))
+    return tuple(buckets), tuple(members)
 
 
 def fuse_tensors(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:

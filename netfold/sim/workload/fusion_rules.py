@@ -10,14 +10,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
+from netfold.errors import OptionError
 from netfold.kernels.functions import LN2, logs
 from netfold.kinds import register
-from netfold.sim.keys import NO_KEY, ByKind, Option, Size, Time
-from netfold.sim.workload.fusion import Fusion, FusionError, NoFusion, Partition
+from netfold.sim.keys import NO_KEY, Option, Time
+from netfold.sim.workload.fusion import Fusion, NoFusion, Partition
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer
-from netfold.units import SIZE
 
 # What it costs to encode, send and decode a bucket, by its size, and the time of a step that follows.
 #
@@ -78,7 +78,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """All that rules weigh. The backward pass is divided as the simulated one is: see `paced`."""
+    """All that rules weigh. The backward pass is divided as the simulated one is: see `pace`."""
 
     forward_ps: int
     backward_ps: int
@@ -203,7 +203,7 @@ class Weighing(Fusion, ABC):
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         if self.costs is None:
-            raise FusionError(
+            raise OptionError(
                 "kind",
                 f"{self.title} weighs what encoding and sending a bucket cost, which is not known here",
                 "run it in a scenario, whose network and device measure it; or use size, one or none",
@@ -453,21 +453,3 @@ def _pareto(plans: _Plans, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         front.append(rows[first])
         left = left[(times[left] < times[first] - slack).any(axis=1)]
     return np.array(front, np.int64)
-
-
-# The keys `fusion` and `bucket`.
-
-
-def _only_without_fusion(size_bytes: int | None) -> int | None:
-    """Refuse the short form beside the long one; loading writes it out where it is alone."""
-    if size_bytes is not None:
-        size = SIZE.format(size_bytes)
-        raise ValueError(
-            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
-            f"bytes: {size}}}: leave out one"
-        )
-    return size_bytes
-
-
-AnyFusion = Annotated[Fusion, ByKind()]
-ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]

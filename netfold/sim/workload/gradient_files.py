@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal
+from typing import IO, Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
 from netfold.sim.workload.layers import Layer, elements_of, layers_of, place_tensors, tensor_of
-from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload
+from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload, WorkloadOption
 
 # An array of a file that is not read yet, and NumPy's headers with their checks.
 
@@ -413,8 +413,23 @@ class FileSpec:
         # A device says how long passes take.
         return 0
 
-    def workload(self, workers: int) -> Workload:
+    def workload(self, workers: int, seed: int = 0) -> Workload:
         return FileWorkload(self, workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientFile(WorkloadOption):
+    """Your own gradients, from a file; nothing is trained."""
+
+    kind: ClassVar[str] = "file"
+    path: str
+    """A .npy, .npz, .safetensors or .pt file, relative to the scenario file: a gradient for each worker."""
+    per_step: bool = False
+    """For named tensors: true: the first axis is the step, the second the worker; false: the first axis is
+    the worker."""
+
+    def resolved(self, folder: Path, workers: int, seed: int) -> FileSpec:
+        return file_spec(folder / self.path, self.path, workers, self.per_step, self.fusion)
 
 
 def file_spec(

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import Work
 from netfold.homomorphic.message import Tensor
 from netfold.kernels import rng_streams
@@ -185,15 +184,6 @@ def memory_bps(device: Device) -> int | None:
 def moved_ps(size_bytes: int, memory_bps: int | None) -> int:
     # Without a rate, in bits per second, it takes no time.
     return 0 if memory_bps is None else transmit_time_ps(size_bytes, memory_bps)
-
-
-class DeviceError(NetfoldError):
-    """A device that cannot be used; `key` is the key of its section that is at fault."""
-
-    def __init__(self, key: str, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        self.args = (key, message, hint)  # what pickle calls __init__ with
-        self.key = key
 
 
 class Place(NamedTuple):

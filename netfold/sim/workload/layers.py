@@ -161,16 +161,10 @@ _MS_MAX = 10**9  # 11 days
 _SHOWN = 60  # characters of a wrong layer, in an error
 
 
-class LayerProfile(NamedTuple):
-    """The layers of a model, one tensor each, in gradient-ready order."""
+def read_profile(text: str, shrink: int = 1) -> tuple[tuple[Tensor, ...], tuple[float, ...]]:
+    """The layers of a model, one tensor each, in gradient-ready order; elements are divided by `shrink`.
 
-    tensors: tuple[Tensor, ...]
-    ready_shares: tuple[float, ...]
-    """Share of the backward pass after which each tensor is ready, in (0, 1]; the last is 1."""
-
-
-def read_profile(text: str, shrink: int = 1) -> LayerProfile:
-    """Read a profile; elements are divided by `shrink`, and rounded up.
+    With the share of the backward pass after which each is ready, in (0, 1]; the last is 1.
 
     Raises
     ------
@@ -203,7 +197,7 @@ def read_profile(text: str, shrink: int = 1) -> LayerProfile:
         raise ValueError(f"its layers have too many elements\nuse {ELEMENTS_MAX:,} at most")
     if times_ms[0] <= 0:
         raise ValueError(f"layer 0: {tensors[0].name!r} is ready at 0 ms\nuse the time after which it is")
-    return LayerProfile(place_tensors(tensors), tuple(time_ms / times_ms[-1] for time_ms in times_ms))
+    return place_tensors(tensors), tuple(time_ms / times_ms[-1] for time_ms in times_ms)
 
 
 def _layer(index: int, row: Any) -> tuple[str, int, float]:

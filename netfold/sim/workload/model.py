@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from netfold.homomorphic.message import Tensor
 from netfold.kinds import family
-from netfold.sim.keys import Section
+from netfold.sim.keys import Option, Section, written
 from netfold.sim.workload.layers import elements_of
 
 if TYPE_CHECKING:
@@ -69,13 +69,6 @@ class Rows(NamedTuple):
         return self.each * -(-batch // self.per) + self.more
 
 
-class ModelOption(NamedTuple):
-    """A key of a model, as documents and lists show it."""
-
-    default: Any
-    meaning: str
-
-
 class ModelFacts(Section):
     """What is known of a model with certain options without building it: what estimates and plans need.
 
@@ -89,7 +82,7 @@ class ModelFacts(Section):
     chance: float | None = None  # the score of guessing, if it is known
     data: tuple[Data, ...] = ()  # the first is the default
     densities: tuple[Density, ...] = ()  # known ones
-    options: Mapping[str, ModelOption] = {}
+    options: Mapping[str, tuple[Any, str]] = {}  # default and meaning of each key
     sample_bytes: int = 0  # memory of a pass for each sample of a batch, as measured; 0: little
     table_bytes: int = 0  # memory of tables that its data need, beside the data set itself
     untestable: str = ""  # why nothing can be held out for tests, with a hint on a second line
@@ -134,13 +127,13 @@ class Task(Protocol):
 
 
 @family("models")
-class Model(Section, ABC):
-    """A model that can be trained: a frozen section whose fields are its options, `kind` first.
+class Model(Option, ABC):
+    """A model that can be trained: a frozen dataclass whose fields are its options.
 
     What it says, it says without PyTorch, which is imported when `module` or `task` is called.
     """
 
-    kind: str
+    kind: ClassVar[str]
 
     @property
     @abstractmethod
@@ -195,15 +188,15 @@ class Model(Section, ABC):
     @property
     def written(self) -> str | dict[str, Any]:
         """The model as a scenario writes it: its kind, with the options that differ from their defaults."""
-        options = self.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
-        return {"kind": self.kind, **options} if options else self.kind
+        options = written(self, exclude_defaults=True)
+        return options if len(options) > 1 else self.kind
 
     def files(self, folder: Path) -> set[str]:
         # The user's files that it is made of, relative to the folder of the scenario.
         return set()
 
     def locate(self, folder: Path, settings: TaskSettings) -> Model:
-        # The model as it is in the file that it names, in a folder; a UserModelError if that cannot be used.
+        # The model as it is in the file that it names, in a folder; a DataError if that cannot be used.
         return self
 
     def data_named(self, name: str | None) -> Data:

@@ -28,21 +28,11 @@ from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.weights import drawing, one_thread
 
 
-class Densities(NamedTuple):
-    """Shares of non-zero elements at the first step, from random weights."""
+def measure(model: Model, settings: TaskSettings) -> tuple[float, float, float]:
+    """Shares of a model's elements that are not zero at the first step, from random weights.
 
-    own: float
-    """Share of one worker, the mean over workers."""
-    union: float
-    """Share that is non-zero at any worker."""
-    common: float
-    """Share that is non-zero at all workers."""
-
-
-def measure(model: Model, settings: TaskSettings) -> Densities:
-    """The densities of a model's gradients; workers take turns, so memory is that of one.
-
-    The same settings give the same gradients as in a run.
+    Those of one worker, the mean over workers; at any worker; at all workers. Workers take turns, so memory
+    is that of one. The same settings give the same gradients as in a run.
 
     Raises
     ------
@@ -64,8 +54,8 @@ def measure(model: Model, settings: TaskSettings) -> Densities:
             counts[-1] += int(np.count_nonzero(mask))
             union[index] |= mask
             common[index] &= mask
-    shares = (float(sum(map(np.count_nonzero, masks))) / model.elements for masks in (union, common))
-    return Densities(float(np.mean(counts)) / model.elements, *shares)
+    at_any, at_all = (float(sum(map(np.count_nonzero, masks))) / model.elements for masks in (union, common))
+    return float(np.mean(counts)) / model.elements, at_any, at_all
 
 
 def _masks(module: nn.Module) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from netfold.errors import OptionError
 from netfold.homomorphic.message import StepFact
 from netfold.kinds import family, register, registered
+from netfold.sim.keys import ByKind, Count, Option
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.learning_rate import Constant, RateSchedule
@@ -16,17 +18,8 @@ from netfold.sim.workload.optimizers import Optimizer, Sgd
 _PLAIN_SGD, _CONSTANT = Sgd(), Constant()
 
 
-class RecipeRefusal(NamedTuple):
-    """Why a codec cannot be used with a recipe."""
-
-    key: str
-    """Key of the workload that is at fault."""
-    message: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class Recipe:
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Option):
     """The optimizer, the schedule of its rate, and when gradients or weights are exchanged.
 
     With `local_steps` of 1 every step exchanges gradients, and the optimizer takes one step with their mean.
@@ -35,11 +28,15 @@ class Recipe:
     mean of the workers' weights: local SGD, Stich, ICLR 2019, algorithm 1.
     """
 
-    optimizer: Optimizer = _PLAIN_SGD
-    schedule: RateSchedule = _CONSTANT
-    steps: int = 1  # exchanges in the whole training
-    local_steps: int = 1  # optimizer steps of a worker from one exchange to the next
-    target: float | None = None  # score on held-out data that is to be reached
+    steps: Count = 1
+    """Optimizer steps; with local_steps, exchanges."""
+    optimizer: Annotated[Optimizer, ByKind()] = _PLAIN_SGD
+    """How the mean of the workers' gradients moves the weights."""
+    schedule: Annotated[RateSchedule, ByKind()] = _CONSTANT
+    """How the learning rate changes from step to step."""
+    local_steps: Count = 1
+    """Optimizer steps that each worker takes on weights of its own before an exchange. From 2 on it is the
+    difference of its weights that is exchanged, and all go on with the mean of their weights (local SGD)."""
 
     @property
     def is_local(self) -> bool:
@@ -68,11 +65,11 @@ class Recipe:
             unknown.add(StepFact.KEPT_WEIGHTS)
         return frozenset(StepFact) - unknown
 
-    def refusal(self, codec: str, needs: frozenset[StepFact]) -> RecipeRefusal | None:
+    def refusal(self, codec: str, needs: frozenset[StepFact]) -> OptionError | None:
         """Why a codec of this kind, which needs these facts of a step, cannot be used; None if it can."""
         unknown, kind = needs - self.facts, self.optimizer.kind
         if StepFact.LEARNING_RATE in unknown:
-            return RecipeRefusal(
+            return OptionError(
                 "optimizer",
                 f"codec {codec} makes updates of weights, or decides by them, and takes an update to be "
                 f"learning_rate · sum / workers; {kind} with these options does something else with the sum",
@@ -80,7 +77,7 @@ class Recipe:
                 "an optimizer of its own, or another codec",
             )
         if unknown:
-            return RecipeRefusal(
+            return OptionError(
                 "optimizer",
                 f"codec {codec} compares what a worker sends with the same from weights that it kept; with "
                 f"local_steps and {kind}, which remembers past steps, that cannot be computed again",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,13 +12,11 @@ from typing import ClassVar, Literal, NamedTuple
 from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.capture.recording_files import RankStep, TraceFile, read_trace, read_values, require_digest
-from netfold.sim.keys import Count, Section, Share
-from netfold.sim.workload.fusion import Fusion, Partition
-from netfold.sim.workload.fusion_rules import AnyFusion, ShortFusion
+from netfold.sim.workload.fusion import AnyFusion, Fusion, Partition
 from netfold.sim.workload.gradient_files import FileSpec, first_not_finite
 from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.layers import Layer, layers_of, place_tensors, tensor_of
-from netfold.sim.workload.workload import Untrained
+from netfold.sim.workload.workload import Untrained, WorkloadOption
 
 # What a recording says beside its gradients: its buckets, and the times of its passes.
 
@@ -95,7 +94,7 @@ class TraceSpec(FileSpec):
     def longest_ps(self) -> int:
         return self.times.longest_ps if self.times else 0
 
-    def workload(self, workers: int) -> TraceWorkload:
+    def workload(self, workers: int, seed: int = 0) -> TraceWorkload:
         return TraceWorkload(self)
 
 
@@ -213,55 +212,25 @@ class TraceWorkload(Untrained):
         return gradient
 
 
-# The keys of recordings in a scenario.
+@dataclass(frozen=True, kw_only=True)
+class Recording(WorkloadOption, ABC):
+    """What scenarios say of recordings."""
 
-
-class Trace(Section):
-    """Gradients and times recorded from a real training by `netfold capture`; nothing is trained."""
-
-    kind: Literal["trace"]
     path: str
     """The recorded folder, relative to the scenario file. There must be as many workers as ranks."""
-    steps: Count | None = None
-    """Optimizer steps; by default those of the recording. Further steps start again at its first."""
     times: Literal["recorded", "device"] = "recorded"
     """recorded: forward and backward take the recorded times, of each rank and step, whatever the device;
     what a rank did between two steps, such as the optimizer, counts to forward. device: the device's times;
     gradients are ready after the recorded shares of backward."""
-    fusion: AnyFusion | None = None
+    fusion: AnyFusion | None = None  # type: ignore[assignment]
     """Which layers are sent together, as one bucket; by default the recorded buckets."""
-    bucket: ShortFusion = None
-    """Short for fusion by this size: {kind: size, bytes: …}."""
 
 
-class ChakraTrace(Section):
-    """Compute times and all-reduces of a Chakra execution trace (MLCommons), with random gradients."""
+@dataclass(frozen=True, kw_only=True)
+class Trace(Recording):
+    """Gradients and times recorded from a real training by `netfold capture`; nothing is trained."""
 
-    kind: Literal["chakra"]
-    path: str
-    """The trace of one rank, relative to the scenario file: .et, .et.gz, or .json as chakra_jsonizer or the
-    feeder writes it. All workers compute as this rank does."""
-    steps: Count | None = None
-    """Optimizer steps; by default those of the trace. Further steps start again at its first."""
-    times: Literal["recorded", "device"] = "recorded"
-    """recorded: computations take their durations in the trace, whatever the device; device: the device's
-    times; gradients are ready after the trace's shares of backward."""
-    element_bytes: Literal[1, 2, 4, 8] = 4
-    """Bytes of an element of the traced all-reduces; the gradients here are float32."""
-    group: str | None = None
-    """Only all-reduces of this process group (pg_name); needed where the trace has those of several."""
-    density: Share = 1.0
-    """Share of non-zero elements at each worker."""
-    pattern: Literal["iid", "rows", "columns", "blocks"] = "iid"
-    """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
-    runs as long as a row."""
-    row_elements: Count = 64
-    """Elements of a row."""
-    overlap: Share = 0.0
-    """Share of a worker's non-zero positions that all workers have in common."""
-    distribution: Literal["normal", "lognormal", "loguniform", "integer"] = "normal"
-    """Distribution of the non-zero elements."""
-    fusion: AnyFusion | None = None
-    """Which all-reduces are sent together, as one bucket; by default each is a bucket."""
-    bucket: ShortFusion = None
-    """Short for fusion by this size: {kind: size, bytes: …}."""
+    kind: ClassVar[str] = "trace"
+
+    def resolved(self, folder: Path, workers: int, seed: int) -> TraceSpec:
+        return trace_spec(folder / self.path, self.path, workers, self.fusion, self.times == "recorded")

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, WithJsonSchema
 
+from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.kernels.compiled import inlined, intrinsic, kernel
 from netfold.kernels.functions import LN2, exps
+from netfold.sim.files import UnreadableError, read_text
+from netfold.sim.keys import Count, Option, Share
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
 from netfold.sim.workload.hardware import Passes
-from netfold.sim.workload.layers import Layer, layers_of
+from netfold.sim.workload.layers import (
+    SHAPE_PATTERN,
+    Layer,
+    elements_of,
+    layers_of,
+    read_profile,
+    read_tensors,
+)
 from netfold.sim.workload.recording import RecordedTimes
-from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, keyed
+from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload, WorkloadOption, keyed
 
 # NumPy's normal float32 values, the same bits, three to four times as fast.
 #
@@ -233,21 +245,38 @@ LOGUNIFORM_BINADES = 24  # |x| from 2^-24 to 1
 INTEGER_MAX = 127  # whole numbers from ±1 to ±127: float32 sums of up to 2^17 workers are exact
 
 
-@dataclass(frozen=True)
-class SyntheticSpec:
-    """Size, sparsity and values of synthetic gradients.
+@dataclass(frozen=True, kw_only=True)
+class RandomValues(Option):
+    """Sparsity and values of synthetic gradients.
 
     The flat gradient is cut into units, and a worker's unit is non-zero as a whole or zero as a whole:
     single elements (`iid`), rows of a matrix with `row_elements` columns (`rows`, as embedding tables
     have), its columns (`columns`), or runs of 256 elements (`blocks`).
     """
 
-    elements: int
-    density: float = 1.0  # share of the units that are non-zero, rounded to whole units
+    density: Share = 1.0
+    """Share of non-zero elements at each worker."""
     pattern: Pattern = "iid"
-    row_elements: int = 64
-    overlap: float = 0.0  # share of a worker's non-zero units common to all workers; the rest is independent
+    """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
+    runs as long as a row."""
+    row_elements: Count = 64
+    """Elements of a row."""
+    overlap: Share = 0.0
+    """Share of a worker's non-zero positions that all workers have in common."""
     distribution: Distribution = "normal"
+    """Distribution of the non-zero elements."""
+
+    def of(self, **sizes: Any) -> SyntheticSpec:
+        """Gradients with these values, of these sizes."""
+        values = {field.name: getattr(self, field.name) for field in fields(RandomValues)}
+        return SyntheticSpec(**values, **sizes)
+
+
+@dataclass(frozen=True)
+class SyntheticSpec(RandomValues):
+    """Synthetic gradients: their values, sizes and times."""
+
+    elements: int
     shapes: tuple[Tensor, ...] = ()  # its tensors, one after another; empty: one vector
     ready_shares: tuple[float, ...] = ()
     """Share of backward after which each tensor is ready; empty: not known."""
@@ -276,6 +305,90 @@ class SyntheticSpec:
     @property
     def facts(self) -> frozenset[StepFact]:
         return FACTS_WITHOUT_TRAINING
+
+    def workload(self, workers: int, seed: int) -> Workload:
+        return SyntheticWorkload(self, workers, seed)
+
+
+PROFILE_BYTES_MAX = 2**22
+
+
+def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
+    """Refuse items that are no tensors."""
+    if items is not None:
+        read_tensors(items)
+    return items
+
+
+TensorShapes = Annotated[
+    tuple[
+        Annotated[
+            str | int,
+            WithJsonSchema({"type": ["string", "integer"], "pattern": f"^{SHAPE_PATTERN}$", "minimum": 1}),
+        ],
+        ...,
+    ],
+    Field(min_length=1),
+    AfterValidator(_read_tensors),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(RandomValues, WorkloadOption):
+    """Random gradients of a given size and sparsity; nothing is trained."""
+
+    kind: ClassVar[str] = "synthetic"
+    file_key: ClassVar[str] = "profile"
+    elements: Count | None = None
+    """Elements of the gradient. Without them it needs tensors or a profile."""
+    tensors: TensorShapes | None = None
+    """Tensors of the gradient, which otherwise is one vector: in gradient-ready order, such as 128x64, or
+    with a name fc1.weight=128x64."""
+    profile: str | None = None
+    """A JSON file with a model's layers, and when each was ready in a backward pass, instead of tensors; its
+    path is relative to the scenario file."""
+    shrink: Count = 1
+    """The elements of each layer of the profile are divided by this, and rounded up. If rates of links and
+    memory are divided by it too, times stay as they are."""
+    steps: Count = 1
+    """Optimizer steps."""
+
+    def __post_init__(self) -> None:
+        if self.profile is not None:
+            if self.elements is not None or self.tensors is not None:
+                other = "elements" if self.elements is not None else "tensors"
+                raise ValueError(
+                    f"{other} and profile are both given\nthe profile has the layers: leave out {other}"
+                )
+        elif self.shrink != 1:
+            raise ValueError("shrink is given without a profile\nit makes the layers of a profile smaller")
+        elif self.elements is None and self.tensors is None:
+            raise ValueError(
+                "the key 'elements' is missing\ngive the elements of the gradient, or its tensors, or a "
+                "profile of layers"
+            )
+        elif self.elements is not None and self.tensors is not None:
+            raise ValueError(
+                "elements and tensors are both given\nthe tensors say how many: leave out elements"
+            )
+
+    def resolved(self, folder: Path, workers: int, seed: int) -> SyntheticSpec:
+        tensors, ready_shares = self._layers(folder)
+        elements = self.elements or elements_of(tensors)
+        return self.of(elements=elements, shapes=tensors, ready_shares=ready_shares, fusion=self.fusion)
+
+    def _layers(self, folder: Path) -> tuple[tuple[Tensor, ...], tuple[float, ...]]:
+        if self.profile is None:
+            return read_tensors(self.tensors or ()), ()
+        try:
+            return read_profile(read_text(folder / self.profile, PROFILE_BYTES_MAX), self.shrink)
+        except UnreadableError as error:
+            message = f"cannot read {shown(self.profile)}: {error.message}"
+            hint = "give the path of a JSON file of layers, relative to the scenario file"
+        except ValueError as error:
+            message, _, hint = str(error).partition("\n")
+            message = f"{self.profile}: {message}"
+        raise DataError(message, hint)
 
 
 class SyntheticWorkload(Untrained):

@@ -15,12 +15,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import field_validator
-
-from netfold.errors import UserModelError
+from netfold.errors import DataError, OptionError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.model import Model, ModelFacts, TaskSettings
@@ -90,21 +89,21 @@ def _files(base: Path, name: str) -> Iterator[Path]:
 
 
 PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
-_HOW = "give a file and a function in it, such as ./mine.py:make"
+HOW = "give a file and a function in it, such as ./mine.py:make"
 _BYTES_MAX = 2**24
 
 
+@dataclass(frozen=True)
 class UserModel(Model):
     """A model of your own: a function of a Python file that returns a module, data and a loss."""
 
-    kind: Literal["user"] = "user"
+    kind: ClassVar[str] = "user"
     make: str
     """The file and the function, ./mine.py:make; the path is relative to the scenario file."""
 
-    @field_validator("make")
-    @classmethod
-    def _names_a_function(cls, make: str) -> str:
-        return require_function(make)
+    def __post_init__(self) -> None:
+        if not re.fullmatch(PATTERN, self.make):
+            raise OptionError("make", f"cannot read {self.make!r}", HOW)
 
     @property
     def written(self) -> str | dict[str, Any]:
@@ -144,12 +143,11 @@ class UserModel(Model):
         from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
 
         path = (folder / self.file).absolute()
-        model = LocatedModel.model_construct(
-            kind="user", make=self.make, path=str(path), sha256=digest_of(path, self.file), found=()
-        )
-        return model.model_copy(update={"found": tensors_of(model, settings)})
+        model = LocatedModel(self.make, str(path), digest_of(path, self.file), ())
+        return replace(model, found=tensors_of(model, settings))
 
 
+@dataclass(frozen=True)
 class LocatedModel(UserModel):
     """A user's model whose file has been read."""
 
@@ -169,14 +167,8 @@ class LocatedModel(UserModel):
         from netfold.sim.workload.user_task import UserTask
 
         if digest_of(Path(self.path), self.file) != self.sha256:
-            raise UserModelError(f"{self.file}: was changed after it had been checked", "run again")
+            raise DataError(f"{self.file}: was changed after it had been checked", "run again")
         return UserTask(self, settings)
-
-
-def require_function(make: str) -> str:
-    if not re.fullmatch(PATTERN, make):
-        raise ValueError(f"cannot read {make!r}\n{_HOW}")
-    return make
 
 
 def digest_of(path: Path, given: str) -> str:
@@ -184,7 +176,7 @@ def digest_of(path: Path, given: str) -> str:
 
     Raises
     ------
-    UserModelError
+    DataError
         It cannot be read.
     """
     try:
@@ -192,6 +184,4 @@ def digest_of(path: Path, given: str) -> str:
             return hashlib.sha256(file.read(_BYTES_MAX)).hexdigest()
     except (UnreadableError, OSError) as error:
         why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
-        raise UserModelError(
-            f"cannot read {given}: {why}", f"{_HOW}, relative to the scenario file"
-        ) from None
+        raise DataError(f"cannot read {given}: {why}", f"{HOW}, relative to the scenario file") from None

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from netfold.errors import NetfoldError, UserModelError, names_hint
+from netfold.errors import DataError, NetfoldError, names_hint
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Parts, TaskSettings
@@ -34,7 +34,7 @@ from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed
 
 
-def user_error(error: BaseException, path: str, given: str, doing: str) -> UserModelError:
+def user_error(error: BaseException, path: str, given: str, doing: str) -> DataError:
     # `given` is the file as the user calls it; `doing` says what was being done, such as "step 3, worker 0".
     linecache.checkcache(path)  # the file may have been edited since this process read it
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -42,13 +42,13 @@ def user_error(error: BaseException, path: str, given: str, doing: str) -> UserM
     prefix = f"{doing}: " if doing else ""
     if isinstance(error, SyntaxError) and error.filename == path:
         line = (error.text or "").strip()
-        return UserModelError(f"{prefix}{given}, line {error.lineno}: {what}", _line(line))
+        return DataError(f"{prefix}{given}, line {error.lineno}: {what}", _line(line))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, path)]
     if not frames:
-        return UserModelError(f"{prefix}{given}: {what}")
+        return DataError(f"{prefix}{given}: {what}")
     last = frames[-1]
     text = last.line or linecache.getline(path, last.lineno or 0).strip()
-    return UserModelError(f"{prefix}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
+    return DataError(f"{prefix}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
 
 
 def _line(text: str) -> str:
@@ -72,23 +72,21 @@ def read_parts(returned: Any, make: str) -> Parts:
 
     Raises
     ------
-    UserModelError
+    DataError
         Something is missing, or of a kind that cannot be used.
     """
     module, data, loss, score = _values(returned, make)
     if not isinstance(module, nn.Module):
-        raise UserModelError(
-            f"{make}: the module must be a torch.nn.Module, found {kind_of(module)}", _RETURN
-        )
+        raise DataError(f"{make}: the module must be a torch.nn.Module, found {kind_of(module)}", _RETURN)
     if loss is None:
-        raise UserModelError(f"{make} returned no loss", f"{_RETURN}, such as torch.nn.CrossEntropyLoss()")
+        raise DataError(f"{make} returned no loss", f"{_RETURN}, such as torch.nn.CrossEntropyLoss()")
     if not callable(loss):
-        raise UserModelError(
+        raise DataError(
             f"{make}: the loss must be a function of outputs and targets, found {kind_of(loss)}",
             f"{_RETURN}, such as torch.nn.CrossEntropyLoss()",
         )
     if score is not None and not callable(score):
-        raise UserModelError(
+        raise DataError(
             f"{make}: the score must be a function of the module, found {kind_of(score)}",
             "it returns a number that is larger for better models",
         )
@@ -100,21 +98,19 @@ def read_parts(returned: Any, make: str) -> Parts:
 def _values(returned: Any, make: str) -> tuple[Any, Any, Any, Any]:
     """Module, data, loss and score, those that are missing as None."""
     if returned is None:
-        raise UserModelError(f"{make} returned nothing", _RETURN)
+        raise DataError(f"{make} returned nothing", _RETURN)
     if isinstance(returned, Mapping):
         if unknown := [str(key) for key in returned if key not in _NAMES]:
-            raise UserModelError(
-                f"{make} returned the unknown part {unknown[0]!r}", f"use {', '.join(_NAMES)}"
-            )
+            raise DataError(f"{make} returned the unknown part {unknown[0]!r}", f"use {', '.join(_NAMES)}")
         values = [returned.get(name) for name in _NAMES]
     elif isinstance(returned, tuple | list):
         if not 1 <= len(returned) <= len(_NAMES):
-            raise UserModelError(f"{make} returned {len(returned)} values", f"{_RETURN}, or with a score")
+            raise DataError(f"{make} returned {len(returned)} values", f"{_RETURN}, or with a score")
         values = [*returned, *[None] * (len(_NAMES) - len(returned))]
     else:
-        raise UserModelError(f"{make} returned {kind_of(returned)}, without data and loss", _RETURN)
+        raise DataError(f"{make} returned {kind_of(returned)}, without data and loss", _RETURN)
     if values[1] is None:
-        raise UserModelError(f"{make} returned no data", _DATA)
+        raise DataError(f"{make} returned no data", _DATA)
     module, data, loss, score = values
     return module, data, loss, score
 
@@ -122,18 +118,16 @@ def _values(returned: Any, make: str) -> tuple[Any, Any, Any, Any]:
 def _dataset(data: Any, make: str) -> Any:
     """The data as items by number."""
     if isinstance(data, DataLoader):
-        raise UserModelError(
-            f"{make}: the data are a DataLoader", "give its dataset: netfold makes the batches"
-        )
+        raise DataError(f"{make}: the data are a DataLoader", "give its dataset: netfold makes the batches")
     if isinstance(data, tuple | list) and data and all(isinstance(tensor, Tensor) for tensor in data):
         if len({len(tensor) for tensor in data}) > 1:
             counts = ", ".join(str(len(tensor)) for tensor in data)
-            raise UserModelError(f"{make}: the tensors of the data have different lengths: {counts}", _DATA)
+            raise DataError(f"{make}: the tensors of the data have different lengths: {counts}", _DATA)
         data = TensorDataset(*data)
     if not isinstance(data, Batches) and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise UserModelError(f"{make}: the data are {kind_of(data)}", _DATA)
+        raise DataError(f"{make}: the data are {kind_of(data)}", _DATA)
     if len(data) == 0:
-        raise UserModelError(f"{make}: the data are empty", _DATA)
+        raise DataError(f"{make}: the data are empty", _DATA)
     return data
 
 
@@ -141,15 +135,15 @@ def _require_trainable(parts: Parts, make: str) -> None:
     """Require parameters that netfold can train: float32, on the CPU."""
     _require_plain(parts.module, make)
     if not parts.trained:
-        raise UserModelError(f"{make}: the module has no parameters to train", "give it layers with weights")
+        raise DataError(f"{make}: the module has no parameters to train", "give it layers with weights")
     for name, parameter in parts.trained.items():
         if parameter.device.type != "cpu":
-            raise UserModelError(
+            raise DataError(
                 f"{make}: the parameter {name!r} is on {parameter.device}", "leave the module on the CPU"
             )
         if parameter.dtype != torch.float32:
             dtype = str(parameter.dtype).removeprefix("torch.")
-            raise UserModelError(
+            raise DataError(
                 f"{make}: the parameter {name!r} is {dtype}, must be float32",
                 "call module.float() before it is returned",
             )
@@ -159,19 +153,19 @@ def _require_plain(module: nn.Module, make: str) -> None:
     """Refuse modules that cannot be watched, those that would train otherwise, and lazy ones."""
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
         what = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
-        raise UserModelError(
+        raise DataError(
             f"{make}: the module was compiled with {what}", "return the module as it was before that"
         )
     for name, part in module.named_modules():
         if isinstance(part, nn.SyncBatchNorm):
-            raise UserModelError(
+            raise DataError(
                 f"{make}: {name!r} is a SyncBatchNorm, which normalises by the batches of all workers; in "
                 "netfold each worker's batch is normalised by itself",
                 "leave out convert_sync_batchnorm, or use GroupNorm, which does not depend on the batch",
             )
     for name, parameter in module.named_parameters():
         if nn.parameter.is_lazy(parameter):
-            raise UserModelError(
+            raise DataError(
                 f"{make}: the parameter {name!r} of a lazy layer has no shape yet",
                 "pass a batch through the module before it is returned, or use a layer of a known size",
             )
@@ -182,21 +176,21 @@ def require_same(first: Parts, second: Parts, batches: Sequence[Any], make: str)
 
     Raises
     ------
-    UserModelError
+    DataError
         They differ, in what.
     """
     hint = "netfold seeds torch, numpy and random: draw from these, and use no clock and no set of objects"
     state, other = first.module.state_dict(), second.module.state_dict()
     if shapes := [name for name in state if name not in other or state[name].shape != other[name].shape]:
-        raise UserModelError(f"{make} is not deterministic: two calls differ in {shapes[0]!r}", hint)
+        raise DataError(f"{make} is not deterministic: two calls differ in {shapes[0]!r}", hint)
     for name, value in state.items():
         if not torch.equal(torch.nan_to_num(value), torch.nan_to_num(other[name])):
-            raise UserModelError(f"{make} is not deterministic: two calls differ in {name!r}", hint)
+            raise DataError(f"{make} is not deterministic: two calls differ in {name!r}", hint)
     if len(first.data) != len(second.data):
         counts = f"{len(first.data)} and {len(second.data)}"
-        raise UserModelError(f"{make} is not deterministic: two calls have {counts} samples", hint)
+        raise DataError(f"{make} is not deterministic: two calls have {counts} samples", hint)
     if not _is_equal(*batches):
-        raise UserModelError(f"{make} is not deterministic: two calls have different samples", hint)
+        raise DataError(f"{make} is not deterministic: two calls have different samples", hint)
 
 
 def _is_equal(first: Any, other: Any) -> bool:
@@ -222,11 +216,18 @@ def kind_of(value: Any) -> str:
 class UserFile(Protocol):
     """A user's file that has been found, and the function in it."""
 
-    make: str
-    """File and function, as the scenario gives them."""
-    path: str
-    """Of the file, absolute."""
-    sha256: str
+    @property
+    def make(self) -> str:
+        # File and function, as the scenario gives them.
+        ...
+
+    @property
+    def path(self) -> str:
+        # Of the file, absolute.
+        ...
+
+    @property
+    def sha256(self) -> str: ...
 
     @property
     def file(self) -> str:
@@ -242,7 +243,7 @@ def function_of(model: UserFile) -> Callable[[], Any]:
 
     Raises
     ------
-    UserModelError
+    DataError
         The file cannot be run, or has no such function without arguments.
     """
     module = _run(model)
@@ -252,9 +253,9 @@ def function_of(model: UserFile) -> Callable[[], Any]:
             name for name, member in vars(module).items() if inspect.isfunction(member) and name[0] != "_"
         ]
         hint = names_hint(model.function, names, "functions") if names else "it has no functions at all"
-        raise UserModelError(f"{model.file} has no function {model.function!r}", hint)
+        raise DataError(f"{model.file} has no function {model.function!r}", hint)
     if not callable(function):
-        raise UserModelError(
+        raise DataError(
             f"{model.make} is no function but {type(function).__name__}", "give the name of a function"
         )
     needed = [
@@ -264,7 +265,7 @@ def function_of(model: UserFile) -> Callable[[], Any]:
         and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
     ]
     if needed:
-        raise UserModelError(
+        raise DataError(
             f"{model.make} needs arguments: {', '.join(needed)}",
             "it is called without any: give them defaults",
         )
@@ -345,7 +346,7 @@ class Watch:
         self._pass: tuple[int, int] | None = None  # step and worker of the pass that is under way
         self._known: WeakSet[nn.Module] = WeakSet()  # modules whose gradients are looked at
         # Gradients of this pass by name, and what is wrong with them.
-        self._ready: dict[str, UserModelError | None] = {}
+        self._ready: dict[str, DataError | None] = {}
 
     def begin(self, step: int, worker: int) -> None:
         self._pass = step, worker
@@ -405,7 +406,7 @@ class Watch:
 
         Raises
         ------
-        UserModelError
+        DataError
             It is no scalar tensor, or depends on no parameter.
         """
         if not isinstance(value, Tensor):
@@ -443,7 +444,7 @@ class Watch:
             if (error := self._ready.get(name)) is not None:
                 raise error
 
-    def _change_error(self, changed_shapes: dict[str, tuple[int, ...]]) -> UserModelError:
+    def _change_error(self, changed_shapes: dict[str, tuple[int, ...]]) -> DataError:
         for name in {**self._shapes, **changed_shapes}:
             before, now = (
                 " x ".join(map(str, shapes[name])) or "a scalar" if name in shapes else "missing"
@@ -456,7 +457,7 @@ class Watch:
             "create all parameters when the module is made, and do not replace them",
         )
 
-    def _not_finite(self, name: str, gradient: Tensor) -> UserModelError:
+    def _not_finite(self, name: str, gradient: Tensor) -> DataError:
         wrong = (~gradient.isfinite()).nonzero()
         index = wrong[0].tolist()
         value = gradient[tuple(index)].item()
@@ -466,9 +467,9 @@ class Watch:
             "lower the learning rate, or look for a division by zero or a logarithm of zero in the loss",
         )
 
-    def _error(self, message: str, hint: str) -> UserModelError:
+    def _error(self, message: str, hint: str) -> DataError:
         prefix = f"{self.where}: " if self.where else ""
-        return UserModelError(f"{prefix}{self._given}: {message}", hint)
+        return DataError(f"{prefix}{self._given}: {message}", hint)
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -487,7 +488,7 @@ class UserTask(ModelTask):
 
     Raises
     ------
-    UserModelError
+    DataError
         The function cannot be called, or returns what cannot be trained.
     DataError
         There are fewer samples than workers.
@@ -498,7 +499,7 @@ class UserTask(ModelTask):
         self._watch = Watch(model.path, model.file, settings.seed)
         super().__init__(self._make(settings), "score", self._another, settings)
         if settings.holds_out and self._parts.score is None:
-            raise UserModelError(
+            raise DataError(
                 f"{model.make} returned no score, which evaluate needs",
                 "return module, data, loss, score: a function of the module that returns a number; or remove "
                 "evaluate",
@@ -555,7 +556,7 @@ class UserTask(ModelTask):
 
         Raises
         ------
-        UserModelError
+        DataError
             The module cannot be trained on it, or another call of the function returns something else.
         """
         other = self._make(self._settings)
@@ -604,7 +605,7 @@ def _collate(items: list[Any], make: str, where: str) -> Any:
     except (RuntimeError, TypeError, KeyError) as error:
         prefix = f"{where}: " if where else ""
         why = " ".join(str(error).split())
-        raise UserModelError(
+        raise DataError(
             f"{prefix}{make}: the samples of a batch do not fit together: {why}",
             "give all samples the same shapes, as tensors, arrays or numbers",
         ) from error
@@ -614,7 +615,7 @@ def _with_target(item: Any, make: str) -> Any:
     """A sample that has an input and a target."""
     if not isinstance(item, tuple | list) or len(item) < 2:
         description = f"{len(item)} value" if isinstance(item, tuple | list) else type(item).__name__
-        raise UserModelError(
+        raise DataError(
             f"{make}: a sample must be (input, target), found {description}",
             "give the target too; or a mapping of named inputs, which the loss gets as well",
         )
@@ -628,10 +629,10 @@ def _number(score: Any, make: str) -> float:
     except (TypeError, ValueError, RuntimeError):
         has_many = isinstance(score, Tensor) and score.numel() != 1
         description = f"a tensor of {' x '.join(map(str, score.shape))}" if has_many else kind_of(score)
-        raise UserModelError(
+        raise DataError(
             f"{make}: the score must be a number, found {description}",
             "return one that is larger for better models",
         ) from None
     if not math.isfinite(value):
-        raise UserModelError(f"{make}: the score is {value}", "return a finite number")
+        raise DataError(f"{make}: the score is {value}", "return a finite number")
     return value

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.errors import DataError
+from netfold.errors import DataError, OptionError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
-from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fuse_tensors, pieces_of
+from netfold.kinds import family
+from netfold.sim.keys import Count, Option
+from netfold.sim.workload.fusion import (
+    ONE_BUCKET,
+    AnyFusion,
+    Bucket,
+    Cutter,
+    Fusion,
+    ShortFusion,
+    fuse_tensors,
+    pieces_of,
+)
 from netfold.sim.workload.hardware import StepCost
+from netfold.sim.workload.layers import Layer
 
 if TYPE_CHECKING:
     from netfold.sim.workload.hardware import Passes
@@ -28,6 +43,56 @@ class Score(NamedTuple):
 
     metric: str  # a name that `recipe.metric_named` knows: accuracy, perplexity, HR@10 …
     value: float
+
+
+class GradientSource(Protocol):
+    """A resolved workload, a frozen dataclass: what is known of gradients before there are any."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def fusion(self) -> Fusion: ...
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+    @property
+    def elements(self) -> int: ...
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers, in gradient-ready order; their operations are counted when it is built."""
+
+    @property
+    def facts(self) -> frozenset[StepFact]: ...
+
+    def workload(self, workers: int, seed: int) -> Workload: ...
+
+
+@family("workloads", "netfold.sim.workload.workload_keys")
+@dataclass(frozen=True, kw_only=True)
+class WorkloadOption(Option, ABC):
+    """A source of gradients, as a scenario names it."""
+
+    kind: ClassVar[str]
+    file_key: ClassVar[str] = "path"
+    """The key that errors of its file point to."""
+    steps: Count | None = None
+    """Optimizer steps; by default those of the file or recording. Further steps start again at its first."""
+    fusion: AnyFusion = ONE_BUCKET
+    """Which layers are sent together, as one bucket."""
+    bucket: ShortFusion = None
+    """Short for fusion by this size: {kind: size, bytes: …}."""
+
+    @abstractmethod
+    def resolved(self, folder: Path, workers: int, seed: int) -> GradientSource:
+        """What it comes to for so many workers; `folder` is that of the scenario.
+
+        Raises
+        ------
+        DataError
+            A file that it names cannot be used.
+        """
 
 
 class Workload(Protocol):
@@ -134,7 +199,7 @@ class Untrained:
 
     Raises
     ------
-    FusionError
+    OptionError
         The rule's options do not fit these layers.
     """
 
@@ -211,20 +276,14 @@ class Untrained:
 # Facts of a step that a codec needs and a source of gradients may not know.
 
 
-class Refusal(NamedTuple):
-    """Why a codec cannot be used, and what to do."""
-
-    message: str
-    hint: str
-
-
-def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Refusal | None:
+def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> OptionError | None:
     # `where` is what does not know the others, as a sentence's subject: "a study".
     missing = [fact.value for fact in StepFact if fact in codec.needs - known]
     if not missing:
         return None
     listed = ", ".join(missing[:-1]) + (" and " if len(missing) > 1 else "") + missing[-1]
-    return Refusal(
+    return OptionError(
+        "codec",
         f"{codec.kind} needs {listed}, {where} does not know {'it' if len(missing) == 1 else 'them'}",
         "use a scenario whose workload has the kind training, or another codec",
     )

@@ -6,58 +6,26 @@ The rules of `sim.scenario.models` hold here too.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from netfold.sim.keys import ByKind, Count, OneOf, Pair, Section, Share
-from netfold.sim.workload import (
-    FileSpec,
-    SyntheticSpec,
-    TrainingSpec,
-    file_workload,
-    synthetic_workload,
-    training_workload,
-)
-from netfold.sim.workload.fusion import DDP_BYTES, ONE_BUCKET, BySize
-from netfold.sim.workload.fusion_rules import AnyFusion, ShortFusion
-from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
-from netfold.sim.workload.learning_rate import Constant, RateSchedule
-from netfold.sim.workload.model import Model
+from netfold.errors import OptionError
+from netfold.homomorphic.message import Tensor
+from netfold.kinds import register
+from netfold.sim.keys import ByKind, Count, OneOf, Option, Pair
+from netfold.sim.workload.fusion import DDP_BYTES, AnyFusion, BySize
+from netfold.sim.workload.gradient_files import GradientFile
+from netfold.sim.workload.layers import Layer, layers_of
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import AnyModel, data_names, facts_of, model_kinds, read_model
-from netfold.sim.workload.optimizers import Optimizer, Sgd
 from netfold.sim.workload.recipe import Recipe, metric_named
-from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.workload import Workload
+from netfold.sim.workload.recording import Recording, Trace
+from netfold.sim.workload.synthetic import RandomValues, Synthetic, SyntheticSpec
+from netfold.sim.workload.workload import GradientSource, Workload, WorkloadOption
 from netfold.units import FRACTION_PATTERN, parse_fraction
-
-
-def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
-    """Refuse items that are no tensors."""
-    if items is not None:
-        read_tensors(items)
-    return items
-
-
-TensorShapes = Annotated[
-    tuple[
-        Annotated[
-            str | int,
-            WithJsonSchema({"type": ["string", "integer"], "pattern": f"^{SHAPE_PATTERN}$", "minimum": 1}),
-        ],
-        ...,
-    ],
-    Field(min_length=1),
-    AfterValidator(_read_tensors),
-]
 
 
 def _read_target(value: object) -> object:
@@ -88,7 +56,8 @@ CHOICES = (
 )
 
 
-class Evaluate(Section):
+@dataclass(frozen=True)
+class Evaluate(Option):
     """Tests of a trained model on data that no worker is trained on."""
 
     every: Count = 10
@@ -98,10 +67,15 @@ class Evaluate(Section):
     say after which time, steps and bytes a test first reached it. The training goes on after that."""
 
 
-class Training(Section):
+_DDP_FUSION = BySize(DDP_BYTES)
+
+
+@dataclass(frozen=True)
+class Training(Recipe, WorkloadOption):
     """Gradients of a PyTorch model that is trained during the run, with one virtual worker per rank."""
 
-    kind: Literal["training"]
+    kind: ClassVar[str] = "training"
+    file_key: ClassVar[str] = "model"
     model: AnyModel
     """What is trained: the name of a model; a mapping with its kind and its options; or a function of your
     own, ./mine.py:make, that returns a module, data and a loss."""
@@ -111,186 +85,159 @@ class Training(Section):
     """ncf: copies of the users and of the items; [147, 16] gives the size of MovieLens-20M."""
     batch: Count = 256
     """Samples per worker and step."""
-    steps: Count = 1
-    """Optimizer steps; with local_steps, exchanges."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     """Step size of the optimizer."""
-    optimizer: Annotated[Optimizer, ByKind()] = Sgd()
-    """How the mean of the workers' gradients moves the weights."""
-    schedule: Annotated[RateSchedule, ByKind()] = Constant()
-    """How the learning rate changes from step to step."""
-    local_steps: Count = 1
-    """Optimizer steps that each worker takes on weights of its own before an exchange. From 2 on it is the
-    difference of its weights that is exchanged, and all go on with the mean of their weights (local SGD)."""
     evaluate: Evaluate | None = None
     """Tests on held-out data, {every: 10}: after every ten steps and the last. Held out are a fifth of the
     images (accuracy), or the data set's own test part, or each user's last rating (HR@10): no worker is
     trained on these. Tests take no simulated time. Without this key nothing is held out but a data set's own
     test part."""
-    fusion: AnyFusion = BySize(DDP_BYTES)
+    fusion: AnyFusion = field(default=_DDP_FUSION, kw_only=True)
     """Which layers are sent together, as one bucket."""
-    bucket: ShortFusion = None
-    """Short for fusion by this size: {kind: size, bytes: …}."""
 
-    @field_validator("expand")
-    @classmethod
-    def _model_expands(cls, expand: tuple[int, int], info: ValidationInfo) -> tuple[int, int]:
-        model = info.data.get("model")
-        if model is None:
-            return expand
-        if "expand" not in model.facts.options:
-            others = " or ".join(kind for kind in model_kinds() if "expand" in facts_of(kind).options)
-            raise ValueError(f"model {model.kind} cannot be expanded\nremove expand, or use model {others}")
-        if "expand" in model.written:
-            raise ValueError("the model says expand, too\nleave out one of them")
-        return expand
+    def __post_init__(self) -> None:
+        if isinstance(self.model, str):
+            object.__setattr__(self, "model", read_model(self.model))
+        if self.data:
+            self._check_data(self.data)
+        if self.expand != (1, 1):
+            self._check_expand()
+        if self.evaluate:
+            self._check_evaluate(self.evaluate)
 
-    @field_validator("evaluate")
-    @classmethod
-    def _model_can_be_tested(cls, evaluate: Evaluate | None, info: ValidationInfo) -> Evaluate | None:
-        model = info.data.get("model")
-        if evaluate and model:
-            facts = _expand(model, info.data.get("expand", (1, 1))).facts
-            if facts.untestable:
-                raise ValueError(facts.untestable)
-        return evaluate
-
-    @field_validator("evaluate")
-    @classmethod
-    def _target_can_be_reached(cls, evaluate: Evaluate | None, info: ValidationInfo) -> Evaluate | None:
-        model = info.data.get("model")
-        if model is None or evaluate is None or evaluate.target is None:
-            return evaluate
-        metric, target = metric_named(model.facts.metric), evaluate.target
-        if metric.is_share and not 0 < target <= 1:
-            raise ValueError(
-                f"the target must be more than 0 and at most 1, found {target:g}: {metric.name} is a share\n"
-                "use for example 0.95 or 95%"
-            )
-        if target < metric.least:
-            raise ValueError(
-                f"the target must be at least {metric.least:g}, found {target:g}: no {metric.name} is less\n"
-                "use for example 120"
-            )
-        return evaluate
-
-    @field_validator("data")
-    @classmethod
-    def _data_fits_model(cls, data: str | None, info: ValidationInfo) -> str | None:
-        model: Model | None = info.data.get("model")
-        if model is None or not data:
-            return data
-        names = [known.name for known in model.facts.data]
+    def _check_data(self, data: str) -> None:
+        names = [known.name for known in self.model.facts.data]
         if not names:
-            raise ValueError(f"{model.facts.title} has data of its own\nremove data")
+            raise OptionError("data", f"{self.model.facts.title} has data of its own", "remove data")
         if data not in names:
             others = " or ".join(
                 kind for kind in model_kinds() if data in [known.name for known in facts_of(kind).data]
             )
-            raise ValueError(
-                f"model {model.kind} is not trained on {data}\nuse {' or '.join(names)}, or a model that is "
-                f"trained on {data}: {others}"
+            raise OptionError(
+                "data",
+                f"model {self.model.kind} is not trained on {data}",
+                f"use {' or '.join(names)}, or a model that is trained on {data}: {others}",
             )
-        return data
+
+    def _check_expand(self) -> None:
+        if "expand" not in self.model.facts.options:
+            others = " or ".join(kind for kind in model_kinds() if "expand" in facts_of(kind).options)
+            raise OptionError(
+                "expand",
+                f"model {self.model.kind} cannot be expanded",
+                f"remove expand, or use model {others}",
+            )
+        if "expand" in self.model.written:
+            raise OptionError("expand", "the model says expand, too", "leave out one of them")
+
+    def _check_evaluate(self, evaluate: Evaluate) -> None:
+        facts, target = self.whole_model().facts, evaluate.target
+        if facts.untestable:
+            raise OptionError("evaluate", *facts.untestable.split("\n"))
+        metric = metric_named(facts.metric)
+        if target is not None and metric.is_share and not 0 < target <= 1:
+            raise OptionError(
+                "evaluate",
+                f"the target must be more than 0 and at most 1, found {target:g}: {metric.name} is a share",
+                "use for example 0.95 or 95%",
+            )
+        if target is not None and target < metric.least:
+            raise OptionError(
+                "evaluate",
+                f"the target must be at least {metric.least:g}, found {target:g}: no {metric.name} is less",
+                "use for example 120",
+            )
 
     def whole_model(self) -> Model:
-        # Options given by their short forms are among its own.
-        return _expand(self.model, self.expand)
+        # With `expand` among its options.
+        if self.expand == (1, 1):
+            return self.model
+        written = self.model.written if isinstance(self.model.written, dict) else {"kind": self.model.kind}
+        return read_model({**written, "expand": self.expand})
 
-    def recipe(self) -> Recipe:
-        """How weights are learned."""
-        target = self.evaluate.target if self.evaluate else None
-        return Recipe(self.optimizer, self.schedule, self.steps, self.local_steps, target)
+    def resolved(self, folder: Path, workers: int, seed: int) -> Training:
+        """The same with its whole model; a user's own is read and tried."""
+        settings = TaskSettings(self.data or "", self.batch, workers, seed, self.evaluate is not None)
+        return replace(self, model=self.whole_model().locate(folder, settings), expand=(1, 1))
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.model.tensors
 
-def _expand(model: Model, expand: tuple[int, int]) -> Model:
-    if expand == (1, 1):
-        return model
-    written = model.written if isinstance(model.written, dict) else {"kind": model.kind}
-    return read_model({**written, "expand": expand})
+    @property
+    def stands_in_for(self) -> str:
+        # Empty where data are the benchmark's own.
+        return self.model.data_named(self.data).stands_in_for
 
+    @property
+    def elements(self) -> int:
+        return self.model.elements
 
-class Synthetic(Section):
-    """Random gradients of a given size and sparsity; nothing is trained."""
+    @property
+    def held_elements(self) -> int:
+        # Fewer than all where some are kept as rows.
+        return self.model.held_elements(self.batch)
 
-    kind: Literal["synthetic"]
-    elements: Count | None = None
-    """Elements of the gradient. Without them it needs tensors or a profile."""
-    tensors: TensorShapes | None = None
-    """Tensors of the gradient, which otherwise is one vector: in gradient-ready order, such as 128x64, or
-    with a name fc1.weight=128x64."""
-    profile: str | None = None
-    """A JSON file with a model's layers, and when each was ready in a backward pass, instead of tensors; its
-    path is relative to the scenario file."""
-    shrink: Count = 1
-    """The elements of each layer of the profile are divided by this, and rounded up. If rates of links and
-    memory are divided by it too, times stay as they are."""
-    steps: Count = 1
-    """Optimizer steps."""
-    density: Share = 1.0
-    """Share of non-zero elements at each worker."""
-    pattern: Literal["iid", "rows", "columns", "blocks"] = "iid"
-    """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
-    runs as long as a row."""
-    row_elements: Count = 64
-    """Elements of a row."""
-    overlap: Share = 0.0
-    """Share of a worker's non-zero positions that all workers have in common."""
-    distribution: Literal["normal", "lognormal", "loguniform", "integer"] = "normal"
-    """Distribution of the non-zero elements."""
-    fusion: AnyFusion = ONE_BUCKET
-    """Which layers are sent together, as one bucket."""
-    bucket: ShortFusion = None
-    """Short for fusion by this size: {kind: size, bytes: …}."""
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return layers_of(self.tensors, ready_shares=[1.0] * len(self.tensors) if self.is_local else ())
 
-    @model_validator(mode="after")
-    def _elements_or_tensors(self) -> Synthetic:
-        if self.profile is not None:
-            if self.elements is not None or self.tensors is not None:
-                other = "elements" if self.elements is not None else "tensors"
-                raise ValueError(
-                    f"{other} and profile are both given\nthe profile has the layers: leave out {other}"
-                )
-            return self
-        if self.shrink != 1:
-            raise ValueError("shrink is given without a profile\nit makes the layers of a profile smaller")
-        if self.elements is None and self.tensors is None:
-            raise ValueError(
-                "the key 'elements' is missing\ngive the elements of the gradient, or its tensors, or a "
-                "profile of layers"
-            )
-        if self.elements is not None and self.tensors is not None:
-            raise ValueError(
-                "elements and tensors are both given\nthe tensors say how many: leave out elements"
-            )
-        return self
+    def workload(self, workers: int, seed: int) -> Workload:
+        # The data set is fetched on first use.
+        from netfold.sim.workload.training import TrainingWorkload
+
+        data = self.model.data_named(self.data).name
+        task = self.model.task(TaskSettings(data, self.batch, workers, seed, self.evaluate is not None))
+        test_every = self.evaluate.every if self.evaluate else None
+        settings = workers, self.learning_rate, self.fusion, seed, test_every, self
+        return TrainingWorkload(task, *settings, is_ours=not self.model.code)
 
 
-class GradientFile(Section):
-    """Your own gradients, from a file; nothing is trained."""
+# Recordings of other tools: `chakra.py` reads the file.
 
-    kind: Literal["file"]
+
+@dataclass(frozen=True, kw_only=True)
+class ChakraTrace(RandomValues, Recording):
+    """Compute times and all-reduces of a Chakra execution trace (MLCommons), with random gradients."""
+
+    kind: ClassVar[str] = "chakra"
     path: str
-    """A .npy, .npz, .safetensors or .pt file, relative to the scenario file: a gradient for each worker."""
-    steps: Count | None = None
-    """Optimizer steps; by default those in the file. Further steps start again at its first."""
-    per_step: bool = False
-    """For named tensors: true: the first axis is the step, the second the worker; false: the first axis is
-    the worker."""
-    fusion: AnyFusion = ONE_BUCKET
-    """Which layers are sent together, as one bucket."""
-    bucket: ShortFusion = None
-    """Short for fusion by this size: {kind: size, bytes: …}."""
+    """The trace of one rank, relative to the scenario file: .et, .et.gz, or .json as chakra_jsonizer or the
+    feeder writes it. All workers compute as this rank does."""
+    times: Literal["recorded", "device"] = "recorded"
+    """recorded: computations take their durations in the trace, whatever the device; device: the device's
+    times; gradients are ready after the trace's shares of backward."""
+    element_bytes: Annotated[Literal[1, 2, 4, 8], Field(alias="element_bytes")] = 4
+    """Bytes of an element of the traced all-reduces; the gradients here are float32."""
+    group: str | None = None
+    """Only all-reduces of this process group (pg_name); needed where the trace has those of several."""
+    fusion: AnyFusion | None = None
+    """Which all-reduces are sent together, as one bucket; by default each is a bucket."""
+
+    def resolved(self, folder: Path, workers: int, seed: int) -> SyntheticSpec:
+        # Late: few scenarios have a trace.
+        from netfold.sim.workload.chakra import chakra_spec
+
+        return chakra_spec(
+            folder / self.path,
+            self.path,
+            self,
+            group=self.group,
+            element_bytes=self.element_bytes,
+            fusion=self.fusion,
+            with_times=self.times == "recorded",
+        )
 
 
-AnyWorkload = Annotated[Training | Synthetic | GradientFile | Trace | ChakraTrace, ByKind()]
+for _option in (Training, Synthetic, GradientFile, Trace, ChakraTrace):
+    register(_option)
+AnyWorkload = Annotated[WorkloadOption, ByKind()]
 
 
 # Workloads that variants share: built once, and restarted for the next variant.
 
 
-Spec = TrainingSpec | SyntheticSpec | FileSpec
-Key = tuple[int, Spec, int]  # number of the job in its variant, what it is, workers
+Key = tuple[int, GradientSource, int]  # number of the job in its variant, what it is, workers
 
 
 class Workloads:
@@ -327,14 +274,6 @@ class Workloads:
         if key in self._made:
             self._made[key].restart()
         else:
-            self._made[key] = _make(key, self._seed)
+            _, source, workers = key
+            self._made[key] = source.workload(workers, self._seed)
         return self._made[key]
-
-
-def _make(key: Key, seed: int) -> Workload:
-    _, spec, workers = key
-    if isinstance(spec, SyntheticSpec):
-        return synthetic_workload(spec, workers, seed)
-    if isinstance(spec, FileSpec):
-        return file_workload(spec, workers)
-    return training_workload(spec, workers, seed)

@@ -30,8 +30,8 @@ from netfold.switch.program import (
     Demand,
     Format,
     Machine,
-    Option,
     Program,
+    ProgramOption,
     ProgramSpec,
     Register,
     Timeouts,
@@ -159,20 +159,20 @@ ATP = register(
         carries_absence=False,  # its parser takes the words of every packet; entries count packets alone
         reopened_by=frozenset({"duplicate", "reorder", "reboot"}),
         options=(
-            Option(
+            ProgramOption(
                 "server",
                 "text",
                 "auto",
                 "host of the parameter server; auto takes the first without a worker.",
             ),
-            Option("entries", "count", 20_000, "aggregators of the switch, shared by all jobs on it."),
-            Option(
+            ProgramOption("entries", "count", 20_000, "aggregators of the switch, shared by all jobs on it."),
+            ProgramOption(
                 "ecn_threshold",
                 "size",
                 "80KB",
                 "a packet is marked if this much waits at a switch port.",
             ),
-            Option("adaptive", "flag", True, "whether marked packets shrink the window."),
+            ProgramOption("adaptive", "flag", True, "whether marked packets shrink the window."),
         ),
     )
 )

@@ -33,8 +33,8 @@ from netfold.switch.program import (
     UDP_1024,
     Demand,
     Machine,
-    Option,
     Program,
+    ProgramOption,
     ProgramSpec,
     Register,
     Timeouts,
@@ -118,7 +118,7 @@ TIMED = register(
         timeouts=Timeouts(usual_ps=10 * 10**9),
         is_waiting=_is_waiting,
         options=(
-            Option(
+            ProgramOption(
                 "slot_timer",
                 "time",
                 None,

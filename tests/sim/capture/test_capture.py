@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import safe_open
-from typer.testing import CliRunner
 
 import netfold
-from netfold.commands.main import app
 from netfold.errors import DataError, RunError
 from netfold.sim.capture import recording_files as capture_parts
 from netfold.sim.capture import recording_files as layout
@@ -30,6 +28,7 @@ from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
 from netfold.sim.workload.recording import TraceWorkload, trace_spec
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import nightly
 from tests.sim.capture.folders import (
     TENSORS,
@@ -637,7 +636,7 @@ def test_mistakes_are_told(
 ) -> None:
     """The status is the command's; 1 where that is 0."""
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["capture", "--out", folder, "--", *command])
+    done = run_command("capture", "--out", folder, "--", *command)
 
     assert done.exit_code == status
     assert told in done.output + str(done.exception)

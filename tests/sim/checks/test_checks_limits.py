@@ -35,6 +35,7 @@ from netfold.sim.checks.finding import (
     Ending,
     Finding,
     Findings,
+    Held,
     LeakCause,
     RecordedOperation,
     WrongWord,
@@ -47,7 +48,7 @@ from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.engine.observe import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from tests.sim.results.builders import RING
 from tests.sim.results.builders import rounds as fake_rounds
 from tests.sim.scenes import job_plan, only, simulate
@@ -64,8 +65,7 @@ FINE = Findings(
     union_nonzeros=0,
     loss=ErrorMetrics(),
     is_held_back=False,
-    workers_held_min=3,
-    workers_held_mean=3.0,
+    held=Held(3, 3.0),
 )
 WORD = WrongWord(0, 0, "values", 1, 5, 2, 3, place="slot 4")
 
@@ -427,7 +427,7 @@ def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     original = InNetwork.leaks
 
     def leaks(self: InNetwork) -> list[str]:
-        world, number = self._fabric.engine.world, self._trees[0].job
+        world, number = self._fabric.engine.world, self._trees[0][0]
         if world.jobs[number].server >= 0:
             world.entries.rows["identity"][0] = (number + 1) << 51
         else:

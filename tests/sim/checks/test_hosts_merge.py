@@ -572,13 +572,13 @@ def test_a_ring_that_merges_with_weight_a_half() -> None:
     assert signs.wrong_words == 0
     unfair = signs.first_unfair
     assert unfair is not None
-    assert unfair.found.worker is not None
+    assert unfair.bias.worker is not None
     first, last = unfair.words
     assert WORDS * unfair.place.operation == 0
     segment = first * WORKERS // WORDS
     assert segment == last * WORKERS // WORDS  # the stretch lies in one segment
-    assert unfair.found.worker == (segment - 1) % WORKERS  # who merges it last
-    assert unfair.found.sigmas > 25
+    assert unfair.bias.worker == (segment - 1) % WORKERS  # who merges it last
+    assert unfair.bias.sigmas > 25
 
 
 def test_weights_that_are_a_little_wrong_are_found_over_rounds() -> None:

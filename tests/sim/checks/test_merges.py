@@ -19,9 +19,8 @@ from netfold.sim.checks.finding import MessagePlace, Tallies
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_signs import StretchSums, allowed, allowed_over_rounds, worst
 from netfold.sim.checks.merged_words import check_message
+from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.tables import OWN
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.variant import VariantResult
 from tests.examples import nightly
@@ -30,10 +29,8 @@ from tests.registry import registered
 from tests.sim.checks.test_hosts_merge import chosen, correlated, examine, words_of
 from tests.sim.scenes import simulate
 from tests.sim.toys import (
-    Due,
     FloatCodec,
     SignCodec,
-    before_merges,
     failures,
     ignore_weights,
     scenario,
@@ -113,22 +110,29 @@ def test_a_ring_that_ignores_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(found[4]) > 25
 
 
-def test_a_ring_that_drops_a_worker_s_floats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What arrives at worker 2 is merged with zeros."""
-    zeros = np.zeros(20_000, np.float32)
+@pytest.mark.parametrize(
+    ("collective", "place"),
+    [
+        (RING, "around the ring"),
+        ({"kind": "torus_2d", "rows": 2}, "on the torus, as worker 0 (row 0, column 0) got it"),
+    ],
+    ids=["ring", "torus"],
+)
+def test_floats_of_a_worker_that_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, collective: dict[str, Any], place: str
+) -> None:
+    """Worker 4 puts in zeros; the other end of each merge is told nothing of it."""
+    begin = Engine.begin
 
-    def strike(due: Due) -> None:
-        if due.target == 2:
-            assert (due.own["state"] == OWN).all()
-            due.own["address"] = address_of(zeros)
+    def beginning(self: Engine, number: int, worker: int, words: Any, *more: Any) -> None:
+        begin(self, number, worker, words * (worker != 4), *more)
 
-    before_merges(monkeypatch, strike)
-
-    failed = failures(scenario("toy_float", 4, collective=RING))
+    monkeypatch.setattr(Engine, "begin", beginning)
+    failed = failures(scenario("toy_float", 5, collective=collective))
 
     assert set(failed) == FLOATS
     assert " merged float32 words are not within " in failed["merges_are_right"]
-    assert "around the ring" in failed["merges_are_right"]
+    assert place in failed["merges_are_right"]
 
 
 def published(ratio: int) -> tuple[str, ...]:

@@ -202,13 +202,13 @@ def test_a_result_that_holds_some_workers_is_their_sum() -> None:
 
     found = examine(FixedPoint(factor=1.0), gradients, decoded, [operation(right, right, right)])
     assert (found.wrong_words, found.merges_verified(), found.max_abs_error) == (0, True, 0.0)
-    assert (found.workers_held_min, found.workers_held_mean) == (2, 2.5)
+    assert found.held == (2, 2.5)
 
     wrong = held([101, 202, 333], [0b111, 0b111])
     expired = held([0, 0, 333], [0, 0b111])
     found = examine(FixedPoint(factor=1.0), gradients, decoded, [operation(right, wrong, expired)])
-    assert (found.wrong_words, found.workers_held_min) == (2, 0)
-    assert found.workers_held_mean == pytest.approx(14 / 6)
+    assert (found.wrong_words, found.held.fewest) == (2, 0)
+    assert found.held.mean == pytest.approx(14 / 6)
 
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,13 +21,9 @@ from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule, losses
 from netfold.sim.network.fabric import Fabric
-from netfold.units import TIME
-from tests import ROOT
 from tests.examples import examples
 from tests.reference.codecs.digits import right_merge
 from tests.reference.switch.merging import words_per_word
-from tests.sim.collectives.gather import gather_schedule
-from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import (
     FRAME,
     Network,
@@ -523,78 +516,3 @@ def test_chunks_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     mixed = [merged.is_mixed for ((merged,),) in exchanged.received]
     assert mixed == [False, True, False, False]
-
-
-SCENARIO = """\
-name: toy
-seed: 7
-topology: {kind: star, hosts: 5, rate: 100Gbps, delay: 1us, switch: plain}
-workers: 4
-workload: {kind: synthetic, elements: 100000}
-codec: {kind: fixed_point}
-collective: {kind: gather, window: 64}
-faults: [{kind: loss, rate: 1%}]
-variants:
-  - name: gather
-  - name: ring
-    collective: {kind: ring}
-"""
-
-
-SEVERAL = """
-import json, shlex, sys
-from tests.sim.collectives import gather
-gather.register()
-from typer.testing import CliRunner
-from netfold.commands.main import app
-results = [CliRunner().invoke(app, shlex.split(command)) for command in sys.argv[1:]]
-print(json.dumps([(result.exit_code, result.stdout, result.stderr) for result in results]))
-"""
-
-
-def told(*commands: str) -> list[tuple[int, str, str]]:
-    """Exit status, standard output and errors of each command, in one process that knows this collective."""
-    process = [sys.executable, "-c", SEVERAL, *commands]
-    done = subprocess.run(process, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT)
-    found: list[tuple[int, str, str]] = json.loads(done.stdout)
-    return found
-
-
-NO_FLOATS = (
-    "--set: variants.gather.codec: codec 'none' needs float_add, which collective gather "
-    "cannot carry\n  use collective.kind: ring, halving_doubling, tree, torus_2d, all_gather, "
-    "parameter_server or hierarchical"
-)
-UNKNOWN_KEY = (
-    "--set: variants.gather.collective.windw: unknown key 'windw'\n"
-    "  did you mean 'window'? allowed: kind, frame, window, timeout, ack_every"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_a_collective_of_ones_own_runs_beside_a_ring_and_its_mistakes_are_told(tmp_path: Path) -> None:
-    file = tmp_path / "toy.yaml"
-    file.write_text(SCENARIO, encoding="utf-8")
-    done, no_floats, unknown_key = told(
-        f"run {file} --out {tmp_path}/runs --no-report --json",
-        f"validate {file} --set 'variants.gather.codec={{kind: none}}'",
-        f"validate {file} --set variants.gather.collective.windw=5",
-    )
-
-    verdicts = {variant["name"]: variant["verdict"] for variant in json.loads(done[1])["variants"]}
-    assert verdicts == {"gather": "pass", "ring": "pass"}
-    summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text(encoding="utf-8"))
-    gather = summary["variants"][0]
-    assert gather["metrics"]["packets_retransmitted"] > 0
-    collective = gather["setup"]["collective"]
-    assert TIME.parse(collective.pop("timeout")) > TIME.parse("20us")  # four round trips of its windows
-    assert collective == {"kind": "gather", "frame": "roce-1024", "window": 64}
-    assert (no_floats[0], unknown_key[0]) == (2, 2)
-    assert NO_FLOATS in no_floats[2]
-    assert UNKNOWN_KEY in unknown_key[2]
-
-
-def test_its_schedule_keeps_the_rules() -> None:
-    for workers in range(2, 6):
-        check_schedule(gather_schedule(workers))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
 from itertools import pairwise
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from netfold.sim.collectives.hierarchical_schedule import (
 )
 from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
-from netfold.sim.collectives.parameter_server import ParameterServer
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.collectives.torus_2d import Torus2d
 from netfold.sim.collectives.transfers import Cut, Outline, ScheduleBuilder, equal_cuts
@@ -339,21 +337,7 @@ def test_the_longest_chains_are_as_long_as_published(workers: int) -> None:
     assert rounds == np.ceil(np.log2(workers)) - (0 if is_power else 1)
 
 
-@pytest.mark.parametrize(
-    ("groups", "inner", "outer"), [(32, "ring", "ring"), (128, "halving_doubling", "tree")]
-)
-def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: str) -> None:
-    size = 1024 // groups
-    members = [range(one * size, (one + 1) * size) for one in range(groups)]
-    before = process_time()
-    cut = compose(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
-
-    assert cut.schedule.workers == 1024
-    assert process_time() - before < 5
-
-
 PACKET_PS = 100 * BYTE_PS
-ACK_PS = FRAME.ack_bytes * BYTE_PS
 
 
 def time_ps(case: Case, **changes: int) -> int:
@@ -392,29 +376,6 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
 def routed_of(outline: Outline, hosts: int) -> Routed:
     nodes = [*range(hosts), *range(hosts)]  # servers beside workers are the second half
     return Routed(outline, small_star(hosts), nodes, lambda *flow: 0)
-
-
-SERVERS = {count: ParameterServer(kind="parameter_server", servers=count) for count in (2, 8)}
-
-
-@pytest.mark.parametrize(
-    ("collective", "words", "ways"),
-    [
-        (Ring(kind="ring", channels=2), 2 * 7 / 8, 14),
-        (Tree(kind="tree"), 2, 6),
-        (Tree(kind="tree", trees=1), 3, 6),
-        (SERVERS[2], 8 / 2, 2),
-        (SERVERS[8], 2 * 7 / 8, 2),  # beside the workers
-    ],
-)
-def test_what_a_schedule_costs_is_the_closed_form(
-    collective: HostCollective, words: float, ways: int
-) -> None:
-    """Of the paper, for eight workers: words on the busiest link, and ways one after the other."""
-    pace = pace_of(routed_of(collective.outline(8), 10 if collective is SERVERS[2] else 8), FRAME)
-
-    assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
-    assert pace.latency_ps == ways * way_ps(1)
 
 
 @pytest.mark.parametrize("workers", range(2, 65))

@@ -275,7 +275,6 @@ def test_one_worker_needs_no_time() -> None:
 
 
 PACKET_PS = 100 * BYTE_PS
-ACK_PS = FRAME.ack_bytes * BYTE_PS
 DELAY_PS = LINK.delay_ps
 BYTE_A_NANOSECOND = 8 * 10**9
 

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 import netfold
-from netfold.homomorphic.codec import Codec, MessageSize
+from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.merge import Hop, Merge, replay
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.costs import Routed, carrier_of, pace_of
 from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.torus_2d import Torus2d, TorusGrid, squarest
-from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Schedule
 from netfold.sim.run.named_files import setups
 from netfold.sim.workload.devices import FixedDevice, NoDevice
@@ -27,7 +26,6 @@ from netfold.topologies.network import Network as CompiledNetwork
 from netfold.topologies.network import compile_network
 from netfold.units import TIME
 from tests.reference.systems import torus_2d as twin
-from tests.registry import registered
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import FRAME, messages_of, torus, torus_schedule
 from tests.sim.host_codecs import Cascade, cascade_encoded
@@ -43,7 +41,7 @@ from tests.sim.scenes import (
     refused,
     small_star,
 )
-from tests.sim.toys import FloatCodec, failures, scenario
+from tests.sim.toys import scenario
 
 TEXT = TINY.replace("hosts: 4", "hosts: 16").replace(
     "  kind: in_network\n  frame: udp-256\n", "  kind: torus_2d\n"
@@ -129,41 +127,6 @@ def test_the_timeout_covers_columns_that_share_an_uplink(tmp_path: Path) -> None
     told = refused(tmp_path, *sets, "collective={kind: torus_2d, rows: 2, timeout: 200us}", text=TEXT)
     assert "200us is too short: a full window's round trip takes" in told
     only(tmp_path, *sets, "collective={kind: torus_2d, rows: 1, timeout: 200us}", text=TEXT)
-
-
-@pytest.mark.parametrize(("rows", "ways"), [(1, 30), (4, 12)])
-def test_codecs_learn_of_its_ways(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, ways: int
-) -> None:
-    """2 (C + R − 2) ways of a header between two hosts of a star."""
-    seen: list[Any] = []
-
-    def carried_by(self: Codec, carrier: Any) -> Codec:
-        seen.append(carrier)
-        return self
-
-    monkeypatch.setattr(Codec, "carried_by", carried_by)
-    sets = ("workers=16", "topology.switch=plain", "codec={kind: none}", f"collective.rows={rows}")
-    only(tmp_path, *sets, text=TEXT)
-    header_ps = 82 * 80  # of RoCE, at 100 Gbps
-    assert seen[-1].latency_ps == ways * 2 * (10**6 + header_ps)
-
-
-RACKS = {"kind": "leaf_spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "switch": "plain"}
-
-
-def test_a_torus_that_drops_a_workers_floats(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Engine.begin
-
-    def begin(self: Engine, number: int, worker: int, words: Any, *given: Any) -> None:
-        right(self, number, worker, words * (worker != 4), *given)
-
-    monkeypatch.setattr(Engine, "begin", begin)
-    with registered(FloatCodec):
-        failed = failures(scenario("toy_float", 5, collective={"kind": "torus_2d", "rows": 2}))
-
-    assert set(failed) == {"merges_are_right", "sum_is_right"}
-    assert "on the torus, as worker 0 (row 0, column 0) got it" in failed["merges_are_right"]
 
 
 def test_a_host_that_nothing_reaches_is_named(tmp_path: Path) -> None:

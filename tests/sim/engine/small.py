@@ -11,12 +11,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
     AtpServer,
+    Branch,
     Completion,
     Flow,
     Frame,
@@ -30,8 +32,10 @@ from netfold.sim.engine.interface import (
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network, next_links
+from tests.examples import nightly
 from tests.reference.engine.engine import ReferenceEngine
 
 Words = NDArray[np.int32]
@@ -50,6 +54,9 @@ MIDDLE = replace(
     frame_of("roce-1024"), name="roce-middle", first_bytes=0, last_bytes=0
 )  # every packet 1106 B
 FOREVER_PS = 10**15
+
+FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
+TWO_LEVELS: dict[str, Any] = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
 
 
 class Make(Protocol):
@@ -79,6 +86,12 @@ def reference(
     """The plain-Python engine; it always keeps its log."""
     rules = losses([loss] * len(network.link_source)) if rules is None else rules
     return ReferenceEngine(network, seed, rules)
+
+
+# Of long tests: by day the compiled engine, which does what the plain one does (test_plans), by night both.
+REFERENCE_BY_NIGHT = pytest.mark.parametrize(
+    "engine", [logged, pytest.param(reference, marks=nightly)], ids=["compiled", "reference"]
+)
 
 
 def seeds(make: Make, compiled_count: int, reference_count: int = 2) -> range:

@@ -22,6 +22,7 @@ from tests.reference.engine.fabric import STREAM_TIMER
 from tests.sim.engine.small import (
     FRAME,
     LINK,
+    REFERENCE_BY_NIGHT,
     D,
     Make,
     Sim,
@@ -62,6 +63,7 @@ def check_ended(sim: Sim, jobs: int, streams: int) -> None:
     assert all(claimed(sim, number) == [] for number in range(jobs))
 
 
+@REFERENCE_BY_NIGHT
 @given(st.integers(1, 4), st.integers(1, 6), st.booleans(), st.floats(0, 0.3), st.integers(0, 2**32))
 @examples(25)
 def test_sums_do_not_depend_on_loss_window_or_entries(
@@ -83,6 +85,7 @@ def test_sums_do_not_depend_on_loss_window_or_entries(
     check_ended(sim, 2, 0)
 
 
+@REFERENCE_BY_NIGHT
 def test_three_jobs_compete_for_few_entries(engine: Make) -> None:
     """Sixteen units of each on their way and 24 entries, 1 % loss: most collide, none is wrong."""
     network = star_of(5)

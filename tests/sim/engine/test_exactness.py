@@ -67,6 +67,7 @@ from tests.sim.engine.plans.rare_plans import (
 from tests.sim.engine.small import (
     FAST,
     MIDDLE,
+    REFERENCE_BY_NIGHT,
     Make,
     Sim,
     Words,
@@ -131,6 +132,7 @@ def quantised(words: NDArray[np.float32], exponents: NDArray[np.int8], unit_word
     return np.rint(scaled).astype(np.int32)
 
 
+@REFERENCE_BY_NIGHT
 @pytest.mark.parametrize(
     ("frame", "unit_packets", "buffer_packets"),
     [(UDP, 1, 1), (UDP, 1, 10), (ROCE, 4, 10), (ROCE, 4, 40)],
@@ -320,6 +322,7 @@ PROTOCOLS = {
 every_protocol = pytest.mark.parametrize(("network", "plan"), PROTOCOLS.values(), ids=PROTOCOLS)
 
 
+@REFERENCE_BY_NIGHT
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.05])
 @every_protocol
 def test_sums_are_exact_whatever_is_lost(engine: Make, network: Network, plan: Job, loss: float) -> None:
@@ -343,6 +346,7 @@ def test_sums_are_exact_whatever_is_lost(engine: Make, network: Network, plan: J
     assert (evictions > 0) == (plan.program is ATP and loss > 0)
 
 
+@REFERENCE_BY_NIGHT
 @every_protocol
 @pytest.mark.parametrize("loss", [0.0, 0.01])
 def test_lost_registers(engine: Make, network: Network, plan: Job, loss: float) -> None:
@@ -470,6 +474,7 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
         assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
 
 
+@REFERENCE_BY_NIGHT
 @examples(18, at_night=6)
 @given(lossy_plans())
 def test_everything_completes(engine: Make, plan: Plan) -> None:
@@ -477,6 +482,7 @@ def test_everything_completes(engine: Make, plan: Plan) -> None:
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
 
 
+@REFERENCE_BY_NIGHT
 @examples(15, at_night=5)
 @given(lossy_steered())
 def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:

@@ -20,8 +20,10 @@ from netfold.switch.programs.tree import TREE
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import compile_network
 from tests.sim.engine.small import (
+    FABRIC,
     FRAME,
     LINK,
+    TWO_LEVELS,
     D,
     Make,
     X,
@@ -35,8 +37,6 @@ from tests.sim.engine.small import (
     start,
 )
 
-FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
-TWO_LEVELS: dict[str, Any] = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
 TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16, 32: np.int32}
 HEADER_BYTES = 34  # of a packet of 4 words, 50 B
 

@@ -154,7 +154,7 @@ def test_shares_are_those_of_a_jobs_open_transfers() -> None:
     transfers = ring.schedule.transfers
     assert engine.schedules_share(0) == WORKERS / transfers
     assert engine.schedules_share(1) == 0.0
-    assert {one.packet_bytes for one in engine.waiting_transfers()} == {50}  # of four words
+    assert {one.waiting.packet_bytes for one in engine.waiting_transfers()} == {50}  # of four words
     while engine.run(10**15):
         pass
     assert engine.schedules_share(0) == 0.0

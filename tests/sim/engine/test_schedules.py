@@ -110,21 +110,6 @@ def test_two_transfers_to_a_worker_have_different_steps() -> None:
         check_schedule(schedule(3, 1, *rows, step=np.array([0, 0, 1, 2])))
 
 
-@pytest.mark.parametrize(("workers", "packets"), [(2, 1), (2, 5), (5, 1), (8, 3)])
-def test_a_ring_takes_the_time_of_its_segments(engine: Make, workers: int, packets: int) -> None:
-    """2(n − 1) times all packets of a segment and the first once more, and acknowledgements in the way."""
-    words = workers * packets * FRAME.elements
-    own = [np.arange(words, dtype=np.int32) * (worker + 1) for worker in range(workers)]
-    given = operation(ring_schedule(workers), words, Merge.ADD)
-
-    steps = 2 * (workers - 1)
-    took_ps = end_ps(engine, changed(given, ack_every=64), own)
-
-    assert took_ps == steps * ((packets + 1) * X + 2 * D) + (steps - 1) * A
-    assert given.result is not None
-    assert given.result.tolist() == sum(own).tolist()
-
-
 def test_words_that_are_only_counted_take_as_long(engine: Make) -> None:
     given, own = operation(ring_schedule(4), 37, Merge.MAX), [np.arange(37, dtype=np.int32)] * 4
 

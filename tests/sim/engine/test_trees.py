@@ -25,8 +25,10 @@ from netfold.topologies.network import Network, compile_network, path
 from tests.examples import examples
 from tests.reference.engine.fabric import SLOT_TIMER, STREAM_TIMER
 from tests.sim.engine.small import (
+    FABRIC,
     FOREVER_PS,
     LINK,
+    TWO_LEVELS,
     D,
     Make,
     X,
@@ -45,9 +47,6 @@ from tests.sim.engine.small import (
 )
 from tests.sim.scenes import simulate
 from tests.topologies.graphs import topologies
-
-FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
-TWO_LEVELS: dict[str, Any] = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
 
 
 @pytest.mark.parametrize("program", [SWITCHML, TREE])

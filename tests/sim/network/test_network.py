@@ -28,9 +28,8 @@ from netfold.sim.report.words import codec_events
 from netfold.sim.results.folder import load
 from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.run.run import run_variant
-from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.devices import FixedDevice
-from netfold.sim.workload.synthetic import SyntheticWorkload
+from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from tests.examples import nightly
 from tests.sim.scenes import DENSE, RING, job_plan, measure, metrics_of, only, plan, run, simulate
 
@@ -343,7 +342,7 @@ def test_the_sum_is_exact_in_a_word_per_member(
     sets = (*PACKED, f"workload.density={density}", *collective)
     job = job_plan(only(tmp_path, *sets))
     assert isinstance(job.workload, SyntheticSpec)
-    gradients = [own[0] for own in synthetic_workload(job.workload, FEW, 7).gradients(0)]
+    gradients = [own[0] for own in job.workload.workload(FEW, 7).gradients(0)]
     encoders = [job.codec.worker(rank, FEW, 7) for rank in range(FEW)]
     sent = [own for ranks in fold(encoders, gradients, Round(0, 0, FEW, 7)).messages for own in ranks[0]]
     union = int(np.count_nonzero(np.any(gradients, axis=0)))

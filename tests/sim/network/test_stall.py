@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 import simpy
-from typer.testing import CliRunner
 
-from netfold.commands.main import app
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationId
@@ -29,6 +27,7 @@ from netfold.sim.results.folder import load
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.tree import TREE
+from tests.command_line import run_command
 from tests.sim.exchanges import FRAME, messages_of, switch
 from tests.sim.scenes import RING, TINY, Started, run, small_star, write
 
@@ -59,9 +58,7 @@ def finishes(variant: dict[str, Any]) -> tuple[str, str]:
 def test_stalled_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     file = write(tmp_path, TINY + VARIANTS)
 
-    result = CliRunner().invoke(
-        app, ["run", str(file), "--out", str(tmp_path / "runs"), "--no-report", "--json"]
-    )
+    result = run_command("run", file, "--out", tmp_path / "runs", "--no-report", "--json")
 
     assert result.exit_code == 1
     report = json.loads(result.stdout)
@@ -142,7 +139,7 @@ def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         self: Fabric, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
     ) -> simpy.Event:
         opened = self._opened.get((job, worker))
-        if worker == 1 and opened and opened.streams_count:
+        if worker == 1 and opened and opened[0]:
             return self._environment.event()
         return original(self, job, worker, segments, scaled)
 

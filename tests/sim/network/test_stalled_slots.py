@@ -21,6 +21,7 @@ from netfold.sim.engine.interface import (
     PointView,
     Sender,
     SlotState,
+    WaitingFlow,
 )
 from netfold.sim.network.stall import (
     CLEARED,
@@ -30,10 +31,8 @@ from netfold.sim.network.stall import (
     JobOnSwitch,
     LinkOutcomes,
     NodeEvent,
-    Opened,
     Snapshot,
     StalledSlot,
-    WaitingFlow,
     link_outcomes,
     list_names,
     list_workers,
@@ -94,7 +93,7 @@ class Inside:
 def snapshot(job: Job = JOB, network: Network = NETWORK, **changes: object) -> Snapshot:
     links: Mapping[str, LinkOutcomes] = changes.pop("links", {})  # type: ignore[assignment]  # of those named
     outcomes = [links.get(name, LinkOutcomes(10, 0, 0)) for name in network.link_names]
-    opened = {(0, worker): Opened(1, NOW_PS - 10**12) for worker in range(len(job.hosts))}
+    opened = {(0, worker): (1, NOW_PS - 10**12) for worker in range(len(job.hosts))}
     fields = {
         "names": [""],
         "jobs": [JobOnSwitch(0, job)],
@@ -115,7 +114,7 @@ OTHERS_WAIT = Inside([waits(0), waits(2)], MISSING_1)
 FIRST_WAITS = Inside([waits(0)], {(0, 8, 0): state(0, missing=2)})
 WRONG_COUNTER = Inside([waits(0)], {(0, 8, 0): state(0, 1, 2, missing=2)})
 LACKS_RESULT = Inside([waits(1)], {(0, 8, 0): state(1, missing=0)})
-SOME_OPENED = {(0, 0): Opened(1, 0), (0, 2): Opened(1, 0)}
+SOME_OPENED = {(0, 0): (1, 0), (0, 2): (1, 0)}
 UNITS_OF_TWO = dataclasses.replace(JOB, sender=dataclasses.replace(JOB.sender, window=8), unit_packets=2)
 TREE_ONCE = dataclasses.replace(JOB, program=TREE)
 SMALL_BUFFERS = dataclasses.replace(NETWORK, buffer_bytes=np.full(8, 99))

@@ -23,7 +23,7 @@ TIMES = [one.name for one in fields(HostProfile) if one.name.endswith("_ps")]
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_time_has_its_source(name: str) -> None:
     profile = PROFILES[name]
-    assert profile.name == name
+    assert profile.kind == name
     for field in TIMES:
         assert bool(getattr(profile, field)) == (field in profile.sources)
     assert all(len(text) > 20 for text in profile.sources.values())

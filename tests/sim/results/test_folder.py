@@ -25,6 +25,7 @@ from netfold.sim.files import remove_stale_partials, write_file, write_folder
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.format import TABLES, schema, to_parquet
 from tests import ROOT
+from tests.command_line import run_python
 from tests.examples import nightly
 from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
@@ -291,14 +292,7 @@ def test_a_renamed_metric_names_the_new_ones(tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("options", [[], pytest.param(["--before"], marks=nightly)])
 def test_a_run_that_is_killed_at_any_file_operation(tmp_path: Path, options: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.sim.results.killed", str(tmp_path), *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=900,
-    )
+    done = run_python("-m", "tests.sim.results.killed", tmp_path, *options, cwd=ROOT)
     attempts = [json.loads(line) for line in done.stdout.splitlines()]
 
     # Ten files, a figure and the page are two operations each, the folders and the rename are more.

@@ -391,13 +391,6 @@ def test_a_report_shows_links_once_and_switches(tmp_path: Path, plain: None) -> 
     assert '<td>two/second</td><td class="n">46.0</td>' not in report
 
 
-def test_jobs_are_compared_with_those_of_their_name(tmp_path: Path) -> None:
-    rows = compare([run_folder(tmp_path), run_folder(tmp_path)]).rows
-
-    assert [row.variant for row in rows] == ["two/first", "two/second"] * 2
-    assert [row.against.rpartition(" ")[2] for row in rows] == ["two/first", "two/second"] * 2
-
-
 Times = tuple[int, int, int, int]  # a worker begins to encode, to send, to decode, and is done
 
 

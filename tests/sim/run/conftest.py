@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import netfold.sim.workload.workload_keys
-from netfold.sim.workload import Workload, training_workload
+from netfold.sim.workload.workload import Workload
+from netfold.sim.workload.workload_keys import Training
 
 
 @pytest.fixture
@@ -15,9 +15,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
     """The workloads that runs train."""
     workloads: list[Workload] = []
 
+    make_one = Training.workload
+
     def make(*arguments: Any) -> Workload:
-        workloads.append(training_workload(*arguments))
+        workloads.append(make_one(*arguments))
         return workloads[-1]
 
-    monkeypatch.setattr(netfold.sim.workload.workload_keys, "training_workload", make)
+    monkeypatch.setattr(Training, "workload", make)
     return workloads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -20,9 +21,9 @@ from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
-from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.devices import FixedDevice
-from netfold.sim.workload.hardware import STEADY, Device, Variation
+from netfold.sim.workload.fusion import Bucket
+from netfold.sim.workload.hardware import STEADY, Device, StepCost, Variation
 
 ELEMENTS = 4  # of every bucket
 BYTE_PER_PS = 8 * 10**12  # bits per second
@@ -103,10 +104,7 @@ class Charged(Codec):
 
     given: Sequence[Given]  # of each worker
     kind: ClassVar[str] = "charged"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD})
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return ChargedEncoder(self.given[rank])
@@ -247,11 +245,13 @@ def play(
     workload, line = workload or Steady(each[0], len(each)), Line(environment, each, is_serial)
     activities: dict[int, str] = {}
     job = RunningJob(
-        label="given",
+        plan=SimpleNamespace(  # type: ignore[arg-type]
+            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation
+        ),
+        index=variation.job,
         seed=1,
         environment=environment,
         workload=workload,  # type: ignore[arg-type]
-        codec=Charged(tuple(each)),
         collective=line,  # type: ignore[arg-type]
         device=device or each[0].device,
         hosts=HostTimes(environment, conditions or [Condition()] * len(each)),
@@ -259,8 +259,6 @@ def play(
         sent_bytes=lambda link: 0,
         reporter=ProgressReporter(),
         set_activity=lambda worker, what, until_ps: activities.update({worker: what}),
-        overlap=overlap,
-        variation=variation,
     )
     job.start(steps)
     environment.run()

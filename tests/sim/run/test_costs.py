@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import netfold
-from netfold.errors import RunError
+from netfold.errors import OptionError, RunError
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
@@ -26,10 +26,9 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.fusion import FusionError
 from netfold.sim.workload.fusion_rules import Cost, Costs, LayerFusion, Sample, Stages
 from netfold.sim.workload.layers import Layer
+from netfold.sim.workload.synthetic import SyntheticSpec
 from tests.examples import nightly
 from tests.sim.report.test_report import Balance
 from tests.sim.workload.fusion_drawn import PROFILES_FOLDER, measured
@@ -372,8 +371,8 @@ def test_a_codec_that_looks_at_all_gradients_first_is_warned_of(tmp_path: Path) 
 def test_a_rule_without_a_network_says_what_it_lacks() -> None:
     spec = SyntheticSpec(100, fusion=LayerFusion())
 
-    with pytest.raises(FusionError) as caught:
-        synthetic_workload(spec, 2, seed=1)
+    with pytest.raises(OptionError) as caught:
+        spec.workload(2, seed=1)
 
     assert "which is not known here" in caught.value.message
     assert "run it in a scenario" in caught.value.hint

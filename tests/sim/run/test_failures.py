@@ -20,13 +20,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import netfold
 import netfold.commands.terminal
 import netfold.sim.run.run
 import netfold.sim.run.variant
-from netfold.commands.main import app
 from netfold.commands.terminal import progress_bar
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
@@ -42,6 +41,7 @@ from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
+from tests.command_line import INTERRUPTIBLE, run_command, run_python
 from tests.examples import nightly
 from tests.registry import registered
 from tests.sim.scenes import TINY, entry_of, plan, simulated, write
@@ -69,16 +69,10 @@ class Broken(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "toy_broken"
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD, Merge.FLOAT_ADD})
+    is_linear: ClassVar[bool] = True
 
     fault: str = "none"
-
-    @property
-    def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.ADD, Merge.FLOAT_ADD})
-
-    @property
-    def is_linear(self) -> bool:
-        return True
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         if rank == FAULTY and self.fault == "worker raises":
@@ -164,7 +158,7 @@ def run_netfold(folder: Path, file: Path, *sets: str, variant: str = "") -> RunS
     """Run a scenario as a command, all variants or one, and see that its run folder says the same."""
     options = [word for one in sets for word in ("--set", one)] + (["--variant", variant] if variant else [])
     words = ["run", str(file), *options, "--out", str(folder / "runs"), "--no-report", "--json"]
-    result = CliRunner().invoke(app, words)
+    result = run_command(*words)
     summary = json.loads(result.stdout)
     variants = {entry["name"]: entry for entry in summary["variants"]}
     assert load(Path(summary["run_dir"])).summary["variants"] == summary["variants"]
@@ -240,20 +234,6 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
         word, slot, _, unit, _ = (int(number) for number in place.groups())
         assert unit == 512 + word // 64  # exponents are a window ahead
         assert slot == unit % 512
-
-
-def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> None:
-    """The detail names the point that waits, and the switch that it waits for."""
-    fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
-
-    summary = run_netfold(
-        tmp_path, ROOT / "scenarios" / "06-two-racks.yaml", "workload.elements=20000", fault, variant="tree"
-    )
-
-    detail = summary.detail("tree", "finishes")
-    assert re.search(
-        r"^likely cause: link leaf0->\w+ loses every packet[^\n]*\n.*\n.* switch leaf0 missing, ", detail
-    )
 
 
 JOBS = """\
@@ -443,7 +423,7 @@ def test_other_jobs_and_variants_run_to_their_end_without_a_traceback_on_the_ter
     file = tmp_path / "toy.yaml"
     file.write_text(json.dumps(both), encoding="utf-8")  # JSON is YAML
 
-    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path), "--no-report"])
+    result = run_command("run", file, "--out", tmp_path, "--no-report")
 
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
@@ -488,16 +468,7 @@ def test_errors_of_netfold_itself_are_not_blamed_on_the_codec() -> None:
         raise LockStepError("worker 1 sends something else")
 
 
-# SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
-NETFOLD = """
-import signal
-import netfold.commands.terminal
-from netfold.commands.main import main
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-netfold.commands.terminal.LOG_EVERY_S = 0.2
-main()
-"""
+NETFOLD = f"from netfold.commands import terminal; terminal.LOG_EVERY_S = 0.2; {INTERRUPTIBLE}"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -510,7 +481,7 @@ def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_to_its_exit(folder: Path, *arguments: str) -> Result:
     words = ["run", str(write(folder)), "--out", str(folder / "runs"), "--no-report", *arguments]
-    return CliRunner().invoke(app, words)
+    return run_command(*words)
 
 
 @pytest.mark.usefixtures("warm_and_quick")
@@ -543,10 +514,8 @@ def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
     def is_cold_in(checkout: Path, **more: str) -> bool:
         """What a process says that runs these sources."""
         code = "from netfold.sim.run.compiling import is_cold; print(is_cold())"
-        environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
-        return (
-            subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=checkout) == b"True\n"
-        )
+        found = run_python("-c", code, cwd=checkout, PYTHONPATH=str(checkout), **more)
+        return found.stdout == "True\n"
 
     compile_engine()
     assert not is_cold()

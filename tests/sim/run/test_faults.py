@@ -19,16 +19,15 @@ from netfold.errors import ScenarioError
 from netfold.sim.engine.interface import NEVER_PS, Condition, Fate, Rule
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import (
-    Crash,
     Effect,
     FaultPlan,
     HostSlowdown,
     LateStart,
     LinksDown,
     LinksSlower,
-    Pause,
     PlannedFault,
     Reboot,
+    Stop,
 )
 from netfold.sim.results.records import FaultRecord, LinkRecord
 from netfold.sim.run.simulation import FaultDriver
@@ -72,8 +71,8 @@ EFFECTS: dict[str, tuple[Effect, str]] = {  # and how far and how long it reache
         "",
     ),
     "kind: switch_reboot, switch: s0, at: 1ms, clears: registers": (Reboot(4, True, (), (), MS, MS), ""),
-    "kind: worker_crash, worker: 2, at: 1ms": (Crash(0, 2, 2, MS), ""),
-    "kind: worker_pause, worker: 1, at: 1ms, for: 2ms": (Pause(0, 1, 1, MS, 3 * MS), "for 2ms"),
+    "kind: worker_crash, worker: 2, at: 1ms": (Stop(0, 2, 2, MS), ""),
+    "kind: worker_pause, worker: 1, at: 1ms, for: 2ms": (Stop(0, 1, 1, MS, 3 * MS), "for 2ms"),
     "kind: start_skew, worker: 0, delay: 5ms": (LateStart(0, 0, 0, 5 * MS), "for 5ms"),
     "kind: slow_host, worker: 2, factor: 4": (HostSlowdown(0, 2, Fraction(4), 0), "4 times as slow"),
     "kind: slow_host, worker: 2, factor: 1.25": (HostSlowdown(0, 2, Fraction(5, 4), 0), "1.25 times as slow"),
@@ -107,7 +106,7 @@ def test_a_worker_is_a_host_wherever_it_was_placed(tmp_path: Path) -> None:
     workers, crash = "workers={count: 2, placement: [h3, h1]}", "{kind: worker_crash, worker: 0, at: 1ms}"
     plan = only(tmp_path, workers, f"faults=[{crash}]").faults
 
-    assert plan.faults[0].effect == Crash(0, 0, 3, MS)
+    assert plan.faults[0].effect == Stop(0, 0, 3, MS)
 
 
 MISTAKES = {
@@ -171,7 +170,7 @@ def test_a_worker_of_another_job() -> None:
     crash = WorkerCrash(worker=1, at_ps=5)
     skew = StartSkew(worker=0, delay_ps=3, job="large")
 
-    assert two_teams(crash) == ("worker 1 of small", Crash(0, 1, 1, 5))
+    assert two_teams(crash) == ("worker 1 of small", Stop(0, 1, 1, 5))
     assert two_teams(skew) == ("worker 0 of large", LateStart(1, 0, 7, 10))
     with pytest.raises(ScenarioError) as caught:
         two_teams(replace(crash, job="lage"))
@@ -237,10 +236,10 @@ WITH_QUEUES = [
         pytest.param([Reboot(7, False, (0,), (), 3, 3)], [(3, "cut", 0), (3, "restore", 0)], id="no time"),
         pytest.param([Reboot(7, False, (0, 1), (), 3, 5), LinksDown((0,), 1, 8)], DOWN_AND_UP, id="and down"),
         pytest.param(
-            [Crash(0, 1, 4, 7), Pause(0, 0, 3, 2, 9)], [(2, "pause", 3, 9), (7, "crash", 4)], id="hosts"
+            [Stop(0, 1, 4, 7), Stop(0, 0, 3, 2, 9)], [(2, "pause", 3, 9), (7, "crash", 4)], id="hosts"
         ),
         pytest.param(
-            [Crash(0, 1, 4, 0), Reboot(7, True, (), (), 0, 0)],
+            [Stop(0, 1, 4, 0), Reboot(7, True, (), (), 0, 0)],
             [(0, "crash", 4), (0, "clear", 7)],
             id="what happens at once follows the scenario",
         ),
@@ -251,7 +250,7 @@ def test_what_an_engine_is_told(effects: list[Effect], told: list[tuple[int | st
 
 
 def test_what_comes_after_the_end_is_not_applied() -> None:
-    engine, driver = driven([Crash(0, 1, 4, 50), Pause(0, 0, 3, 20, 90)], until_ps=30)
+    engine, driver = driven([Stop(0, 1, 4, 50), Stop(0, 0, 3, 20, 90)], until_ps=30)
 
     assert engine.calls == [(20, "pause", 3, 90)]
     assert [(record.count, record.first_ps) for record in driver.records("v")] == [(0, None), (1, 20)]
@@ -277,7 +276,7 @@ def test_a_plan_knows_when_the_network_changes_for_the_last_time() -> None:
     assert last_ps() == 0
     assert last_ps(LateStart(0, 0, 0, 99)) == 0
     assert last_ps(Rule(Fate.LOSS, 1.0, (0,), until_ps=99), Rule(Fate.LOSS, 0.1, (0,), from_ps=40)) == 99
-    assert last_ps(LinksDown((0,), 5, 8), Crash(0, 0, 0, 6)) == 8
+    assert last_ps(LinksDown((0,), 5, 8), Stop(0, 0, 0, 6)) == 8
     assert last_ps(LinksDown((0,), 5, NEVER_PS)) == 5
 
 
@@ -347,13 +346,13 @@ def test_a_slow_host_takes_longer_rounded_up() -> None:
 
 def test_a_plan_sums_up_what_befalls_a_worker() -> None:
     effects = [
-        Pause(0, 1, 9, 30, 40),
+        Stop(0, 1, 9, 30, 40),
         LateStart(0, 1, 0, 10),
         HostSlowdown(0, 1, Fraction(2), 0),
         HostSlowdown(0, 1, Fraction(3), 0),
-        Crash(0, 1, 9, 70),
-        Crash(0, 1, 9, 50),
-        Crash(1, 0, 8, 5),
+        Stop(0, 1, 9, 70),
+        Stop(0, 1, 9, 50),
+        Stop(1, 0, 8, 5),
     ]
     plan = FaultPlan(tuple(PlannedFault("", "", effect) for effect in effects))
 

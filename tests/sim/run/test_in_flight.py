@@ -26,7 +26,7 @@ from netfold.sim.run.job import RunningJob
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.step import Coordinator
 from netfold.sim.run.variant import JobResult
-from netfold.sim.workload import Bucket
+from netfold.sim.workload.fusion import Bucket
 from tests.examples import examples
 from tests.sim import scenes
 from tests.sim.run.given import Given, Played, Times, play

@@ -19,8 +19,8 @@ import pytest
 from netfold.homomorphic.message import Tensor
 from netfold.sim.engine.interface import Condition
 from netfold.sim.plan.plan import BucketOrder, Overlap
-from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.devices import FixedDevice, HostCodec
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import (
     KINDS,
     MATMUL,
@@ -30,6 +30,7 @@ from netfold.sim.workload.hardware import (
     KernelCost,
     RooflineDevice,
     Stage,
+    StepCost,
     Variation,
     constant,
     read_device,

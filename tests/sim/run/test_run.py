@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import netfold.sim.run.run
 import netfold.sim.run.variant
 import netfold.sim.scenario.load
-from netfold.commands.main import app
 from netfold.errors import InvariantError, NetfoldError, RunError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.merge import MERGEABLE
@@ -31,6 +29,7 @@ from netfold.sim.run.named_files import setups
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.topology_files import to_json
+from tests.command_line import run_command
 from tests.sim.scenes import BYTE_PS, TINY, measure, plan, run, simulate
 
 DELAY_PS, PASS_PS = 1_000_000, 600_000
@@ -292,9 +291,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def run_netfold(file: Path, *words: str) -> Any:
-    return CliRunner().invoke(
-        app, ["run", str(file), "--out", str(file.parent / "runs"), "--no-report", *words]
-    )
+    return run_command("run", file, "--out", file.parent / "runs", "--no-report", *words)
 
 
 @pytest.fixture
@@ -638,7 +635,7 @@ def test_all_variants_are_kept_where_their_folder_cannot_be_written(
         f"Finished variants are in {kept}\n"
         f"To write a report: netfold report {kept}\n"
     )
-    assert CliRunner().invoke(app, ["report", str(kept)]).exit_code == 0
+    assert run_command("report", kept).exit_code == 0
     assert (kept / "report.html").is_file()
 
 

@@ -34,9 +34,10 @@ from netfold.sim.run.step import (
     WorkerActivities,
     stretches,
 )
-from netfold.sim.workload import Bucket, Workload
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.workload import Workload
 from tests.examples import examples
 from tests.registry import known
 from tests.sim.scenes import RING, simulate

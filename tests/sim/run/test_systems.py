@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import netfold
 from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.sasg import Sasg
@@ -25,8 +24,8 @@ from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion import BySize
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import nightly
 from tests.registry import known
 from tests.sim.local_training import WORKERS as WORKERS_ON_MNIST
@@ -246,7 +245,6 @@ device: {{kind: fixed, forward: 10us, backward: 20us, memory_rate: 800Gbps}}
 collective: {{kind: parameter_server}}
 """
 SWITCH = "collective={kind: in_network, program: switchml, frame: udp-256}"
-INTEGERS = "codec={kind: sasg, staleness: 4, aggregation: incremental}"
 SUMMED = "codec={kind: sasg_summed, staleness: 4}"
 LOSS = "faults=[{kind: loss, rate: 1%}]"
 TREE = "topology={kind: star, hosts: 8, rate: 100Gbps, delay: 1us, switch: sharp}"
@@ -275,12 +273,8 @@ def sasg(*sets: str) -> VariantResult:
 @cache
 def locally(kind: str, bucket: int = 25_000_000) -> LocalTraining:
     """The same training in one process."""
-    codecs = {
-        "lists": Sasg(staleness=4),
-        "integers": Sasg(staleness=4, aggregation="incremental"),
-        "summed": SasgSummed(staleness=4),
-    }
-    spec = TrainingSpec("mlp", 8, 0.2, BySize(bucket))
+    codecs = {"lists": Sasg(staleness=4), "summed": SasgSummed(staleness=4)}
+    spec = Training("mlp", batch=8, learning_rate=0.2, fusion=BySize(bucket))
     return train(spec, codecs[kind], SASG_WORKERS, SASG_SEED, SASG_STEPS)
 
 
@@ -308,23 +302,6 @@ def test_training_is_alike_over_every_collective(sets: tuple[str, ...]) -> None:
         assert_same(result, locally("summed" if SUMMED in sets else "lists"))
 
 
-def test_a_running_sum_at_a_server_trains_as_one_at_every_worker() -> None:
-    at_server, at_workers = (sasg(codec) for codec in (INTEGERS, SUMMED))
-
-    assert_same(at_server, locally("integers"))
-    assert_same(at_workers, locally("integers"))
-
-
-@pytest.mark.parametrize("sets", [(), (SUMMED, SWITCH), (SUMMED, "collective={kind: ring}")])
-def test_rounds_that_all_skip_complete_everywhere(sets: tuple[str, ...]) -> None:
-    """4 steps of the warm start, 4 that all skip, then one in 5."""
-    result = sasg(*sets, "codec.alpha=1e300", "workload.steps=14")
-
-    assert {check.verdict for check in result.records.checks} == {"pass"}
-    rule = [SASG_WORKERS if step < 4 or step in (8, 13) else 0 for step in range(14)]
-    assert [record.uploads for record in result.records.rounds] == rule
-
-
 def test_skipped_workers_headers_are_counted_on_the_wire() -> None:
     """Every worker sends a header for each packet of the others, and words only where it uploads."""
     units = -(-SASG_ELEMENTS // 64)
@@ -350,20 +327,6 @@ def test_a_switch_saves_what_a_server_sends_down() -> None:
     assert packed < server / 10
 
 
-def test_a_second_pass_is_charged_where_gradients_are_compared() -> None:
-    """30 us of every worker in every step after the warm start, unless its upload is due."""
-    result = sasg("codec.alpha=1e300")
-
-    passes = [phase for phase in result.records.phases if phase.phase == "more passes"]
-    compared = [step for step in range(4, SASG_STEPS) if (step - 3) % 5]
-    assert sorted((one.step, one.worker) for one in passes) == [
-        (step, worker) for step in compared for worker in range(SASG_WORKERS)
-    ]
-    assert {one.end_ps - one.start_ps for one in passes} == {30 * 10**6}
-    none = sasg("codec.alpha=0.0")
-    assert not [phase for phase in none.records.phases if phase.phase == "more passes"]
-
-
 def test_uploads_and_skips_are_counted_in_the_summary() -> None:
     found = metrics_of(sasg())
 
@@ -371,20 +334,6 @@ def test_uploads_and_skips_are_counted_in_the_summary() -> None:
     assert (found["uploads"], found["skips"]) == (count, SASG_STEPS * SASG_WORKERS - count)
     sent = 8 * (81 + 1 + 12 + 1)  # of 8192, 128, 1280 and 10 elements
     assert found["payload_bytes_up"] == sent * count / (SASG_STEPS * SASG_WORKERS)
-
-
-def test_without_a_training_it_is_refused(tmp_path: Path) -> None:
-    assert (
-        "codec: sasg_summed needs the learning rate, the norm of the last update and gradients at weights "
-        "that a worker has kept, a workload of the kind synthetic does not know them\n"
-        "  use a scenario whose workload has the kind training, or another codec"
-    ) in refused(tmp_path, SUMMED, "workload={kind: synthetic, elements: 1000}", text=SASG_TEXT)
-    gradients: list[Any] = [[1.0, 2.0], [3.0, 4.0]]
-    needs = "sasg_summed needs the learning rate, "
-    with pytest.raises(netfold.NetfoldError, match=needs + ".*fold does not know"):
-        netfold.fold("sasg_summed", gradients)
-    with pytest.raises(netfold.NetfoldError, match=needs + ".*a study does not know"):
-        netfold.study(["sasg_summed"], elements=1000)
 
 
 @nightly

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import netfold.sim.workload.workload_keys
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError
 from netfold.homomorphic.merge import Merge, Merged
@@ -23,10 +22,11 @@ from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
 from netfold.sim.run.step import MessageAgreement
 from netfold.sim.run.variant import JobResult
-from netfold.sim.workload import TrainingSpec, Workload
 from netfold.sim.workload.devices import NOTE
 from netfold.sim.workload.hardware import HARDWARE
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.workload import Workload
+from netfold.sim.workload.workload_keys import Training
 from netfold.units import PS_PER_US
 from tests.sim.checks.test_checks_limits import FINE
 from tests.sim.run.test_failures import run_netfold
@@ -129,11 +129,11 @@ def test_gradients_of_rows_are_trained_as_dense_ones_are(
     made_by: list[TrainingWorkload] = []
     for task in (TABLE, DENSE_TABLE):
 
-        def workload(spec: TrainingSpec, workers: int, seed: int, task: object = task) -> TrainingWorkload:
+        def workload(spec: Training, workers: int, seed: int, task: object = task) -> TrainingWorkload:
             made_by.append(made(task, workers, spec.learning_rate))  # type: ignore[arg-type]
             return made_by[-1]
 
-        monkeypatch.setattr(netfold.sim.workload.workload_keys, "training_workload", workload)
+        monkeypatch.setattr(Training, "workload", workload)
         job = job_of(tmp_path, "overlap={buckets_in_flight: 2}")
         assert all(record.merges_verified for record in job.journal.rounds)
     loop = made(TABLE, 3, 0.1)

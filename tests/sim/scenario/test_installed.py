@@ -48,8 +48,9 @@ class ToyRing(Ring):
 TOY_RING = scheduled(ToyRing)
 
 
+@dataclass(frozen=True)
 class ToyModel(Model):
-    kind: Literal["toy_model"] = "toy_model"
+    kind: ClassVar[str] = "toy_model"
     width: Count = 3
 
     @property

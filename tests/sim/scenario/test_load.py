@@ -17,10 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
 import netfold
-from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.kinds import registered
@@ -31,9 +29,10 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
 from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
 from netfold.sim.workload.devices import NoDevice
-from netfold.sim.workload.workload_keys import Synthetic
+from netfold.sim.workload.synthetic import Synthetic
 from netfold.topologies.kind import Topology
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import examples
 from tests.sim.results.test_damage import places
 from tests.sim.scenario.files import GOOD, changed, told, write
@@ -215,7 +214,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     right = text.replace("hosts: 0", "hosts: 8").encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(right)))
     scenario = load("-", ["topology.switch=own"])
-    assert (scenario.file, list(scenario.profiles)) == ("<stdin>", ["own"])
+    assert (scenario.file, list(scenario.switch_profiles)) == ("<stdin>", ["own"])
     assert scenario.source_text == right
 
 
@@ -461,7 +460,7 @@ def ran(file: Path) -> bool:
 @pytest.mark.parametrize("command", ["validate", "run", "sweep"])
 def test_the_command_refuses_it_with_its_place(file: Path, command: str) -> None:
     sets = ["--over", "workers=2,3"] if command == "sweep" else []
-    done = CliRunner().invoke(app, [command, str(file), "--no-code", *sets])
+    done = run_command(command, file, "--no-code", *sets)
 
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"{file}:10: variants.theirs.workload.model: names the Python file '../code/mdl.py'" in done.stderr
@@ -469,7 +468,7 @@ def test_the_command_refuses_it_with_its_place(file: Path, command: str) -> None
 
 
 def test_the_command_says_it_once(file: Path) -> None:
-    assert CliRunner().invoke(app, ["validate", str(file)]).stderr == SAID
+    assert run_command("validate", file).stderr == SAID
     assert ran(file)
 
 

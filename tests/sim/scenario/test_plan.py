@@ -9,13 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from netfold.commands.main import app
 from netfold.errors import RunError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.sim.plan.plan import SwitchPasses
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand
@@ -23,6 +20,7 @@ from netfold.switch.programs import programs
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.topology_files import to_json
 from netfold.units import TIME
+from tests.command_line import run_command
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused, simulate
 
 LEAF_SPINE = "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 2}"
@@ -436,7 +434,7 @@ def test_passes_are_those_of_the_fit(tmp_path: Path, sets: tuple[str, ...], dema
     program = "atp" if demand.words == 62 else "switchml"
     found = fit(PROFILES[variant.network.profiles[-1]], program, demand)
 
-    assert job_plan(variant).collective.passes == SwitchPasses(found.packet_passes, found.read_passes)
+    assert job_plan(variant).collective.passes == (found.packet_passes, found.read_passes)
     loopback = job_of(variant).loopback_link
     assert (loopback >= 0) == (found.extra_passes > 0)
     if loopback >= 0:
@@ -449,7 +447,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
 
     assert variant.network.profiles[-1] == "mine"
     assert variant.network.delay_ps[0] == 2_000_000
-    assert job_plan(variant).collective.passes == SwitchPasses(1, 0)
+    assert job_plan(variant).collective.passes == (1, 0)
     assert refused(tmp_path, *own, "profiles.mine.stages=10", text=OWN) == (
         "tiny.yaml:14: collective.frame: SwitchML with 64 words a pass needs 36 stateful ALUs in stages "
         "that wait for each other, the 10 stages of mine have room for 28 of its 32 arrays 'values'\n"
@@ -540,19 +538,6 @@ def test_refusals_in_full(tmp_path: Path, mistake: str) -> None:
     assert told == refused(tmp_path, *sets, text=BARE)
 
 
-TWO = BARE.replace("hosts: 4", "hosts: 8") + "jobs: [{name: a}, {name: b}]\n"
-
-
-def test_operations_are_shared_by_jobs(tmp_path: Path) -> None:
-    sets = (*SHARP, "jobs.a.collective.slots=16")
-    assert only(tmp_path, *sets, "jobs.b.collective.slots=7", text=TWO)
-
-    assert refused(tmp_path, *sets, "jobs.b.collective.slots=8", text=TWO) == (
-        "--set: jobs.b.collective.slots: 8 slots do not fit on switch s0: 16 are taken by job 'a' "
-        "(up to 16), 7 are left\n  use 7 slots at most, fewer for the other jobs, or another switch"
-    )
-
-
 def test_a_point_of_a_tree_that_does_not_fit_is_named(tmp_path: Path) -> None:
     """The loopback ports of a small leaf are fewer than its four workers need."""
     graph = leaf_spine(2, 1, 4, LINK, LINK, "tofino1")
@@ -582,7 +567,7 @@ def test_what_netfold_switch_fit_says_is_so_in_a_run(tmp_path: Path, program: st
     codec = DENSE if program == "tree" else FACTOR
 
     command = ["switch", "fit", program, "--profile", name, "--workers", "3"]
-    told = CliRunner().invoke(app, command)
+    told = run_command(*command)
     if told.exit_code == 0:
         assert job_of(only(tmp_path, *sets, codec, text=BARE)).slots_count == demand.slots
     else:

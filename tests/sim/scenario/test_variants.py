@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
-from netfold.commands.main import app
 from netfold.errors import ScenarioError
 from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
@@ -23,8 +21,11 @@ from netfold.sim.scenario.variant_keys import PoissonArrivals
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.sweep_points import resolved_text
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
-from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
+from netfold.sim.workload.gradient_files import GradientFile
+from netfold.sim.workload.synthetic import Synthetic
+from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import PROFILES, Profile
+from tests.command_line import run_command
 from tests.sim.scenario.files import changed, told, write
 from tests.sim.scenes import TINY, plan, refused
 
@@ -179,9 +180,7 @@ def test_a_baseline_goes_into_results_and_points_of_sweeps() -> None:
 
 def test_the_terminal_divides_by_the_baseline(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(scenario(f"baseline: tree{LISTED}").text)
-    result = CliRunner().invoke(
-        app, ["run", f"{tmp_path}/b.yaml", "--out", f"{tmp_path}/runs", "--no-report"]
-    )
+    result = run_command("run", f"{tmp_path}/b.yaml", "--out", f"{tmp_path}/runs", "--no-report")
 
     assert result.exit_code == 0, result.output
     assert "× baseline: how many times as fast as tree," in result.output

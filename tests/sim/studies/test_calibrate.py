@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import netfold
-from netfold.commands.main import app
 from netfold.errors import NetfoldError
 from netfold.sim.studies import calibrate as kernels
 from netfold.sim.studies import calibrate as timing
 from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
 from netfold.sim.workload.hardware import KINDS, MATMUL, OTHER, KernelCost, read_device
+from tests.command_line import run_command
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only
 
@@ -29,7 +28,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("_PRODUCTS", "_CONVOLUTIONS", "_STREAMED"):
             patch.setattr(kernels, name, getattr(kernels, name)[:4])
         for _ in range(5):  # other tests run meanwhile, and a machine that is too busy is refused
-            result = CliRunner().invoke(app, ["calibrate", str(path)])
+            result = run_command("calibrate", path)
             if "calibrate while nothing else runs" not in result.output:
                 break
     assert result.exit_code == 0, result.output
@@ -84,7 +83,7 @@ def test_python_writes_the_same_kind_of_file(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "cpu.json").read_text() == "{}\n"
     with pytest.raises(netfold.NetfoldError, match=r"device files end in \.json"):
         netfold.calibrate(tmp_path / "cpu.yaml")
-    result = CliRunner().invoke(app, ["calibrate", "cpu.yaml"])
+    result = run_command("calibrate", "cpu.yaml")
     assert (result.exit_code, "device files end in .json" in result.output) == (2, True)
 
 

@@ -15,9 +15,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 from rich.table import Table
-from typer.testing import CliRunner, Result
 
-from netfold.commands.main import app
 from netfold.errors import RunError
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
@@ -33,7 +31,8 @@ from netfold.sim.studies.codec_study_gradients import (
     read_codecs,
     synthetic_source,
 )
-from netfold.sim.workload import SyntheticSpec
+from netfold.sim.workload.synthetic import SyntheticSpec
+from tests.command_line import run_command
 from tests.homomorphic.test_law_twins import Constant
 
 
@@ -396,10 +395,6 @@ SMALL = "--elements 20000 --workers 2 --rounds 2 --density 1%,20% --pattern iid,
 MEASURED = {"run.json", "speed.svg"}
 
 
-def run_netfold(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="netfold")
-
-
 def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
 
@@ -411,7 +406,7 @@ def printed(table: Table, width: int) -> str:
 
 
 def test_codecs_are_listed_with_meanings_and_defaults() -> None:
-    text = run_netfold("codecs").stdout
+    text = run_command("codecs").stdout
 
     assert (
         "fixed_point (published; SwitchML: Sapio et al., NSDI 2021; with a factor, ATP: Lao et al., NSDI\n"
@@ -429,7 +424,7 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
 
 def test_codecs_are_listed_as_json() -> None:
     """Each says its origin once, and what every option means."""
-    listed = {codec["kind"]: codec for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]}
+    listed = {codec["kind"]: codec for codec in json.loads(run_command("codecs", "--json").stdout)["codecs"]}
 
     assert listed["none"]["options"] == []
     assert listed["none"]["meaning"].startswith("Dense float32 gradients; ")
@@ -450,7 +445,7 @@ def test_codecs_are_listed_as_json() -> None:
 def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
     """The same bytes for the same seed, but for what is measured."""
     words = ("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--seed", 5, "--out")
-    result, _ = (run_netfold(*words, tmp_path / name) for name in ("one", "other"))
+    result, _ = (run_command(*words, tmp_path / name) for name in ("one", "other"))
     (folder,), (other,) = ((tmp_path / name / "study").iterdir() for name in ("one", "other"))
     rows = [row for row in cells(result.stdout) if row[0] in ("packed", "lossless:load=0.5")]
 
@@ -490,7 +485,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_a_study_as_json(tmp_path: Path) -> None:
-    result = run_netfold("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
+    result = run_command("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
     message = json.loads(result.stdout)
     first, second = message["codecs"][:2]
 
@@ -511,7 +506,7 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     np.save(tmp_path / "g.npy", gradients)
 
     words = ("packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json")
-    message = json.loads(run_netfold("codecs", "study", *words).stdout)
+    message = json.loads(run_command("codecs", "study", *words).stdout)
     (record,) = message["codecs"]
 
     assert (message["workers"], record["pattern"], record["density"]) == (2, "input", 0.01)
@@ -538,7 +533,7 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage_is_reported_and_exits_with_2(arguments: Sequence[str], message: str) -> None:
-    result = run_netfold("codecs", "study", *arguments)
+    result = run_command("codecs", "study", *arguments)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(message)
@@ -548,7 +543,7 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
     (tmp_path / "file").touch()
 
     place = tmp_path / "file"
-    result = run_netfold("codecs", "study", "packed", *SMALL, "--out", place)
+    result = run_command("codecs", "study", "packed", *SMALL, "--out", place)
 
     assert (result.exit_code, result.stdout) == (2, "")
     told = f"no run folder can be made in {place}: {place} is not a folder\n  use --out DIR\n"
@@ -560,7 +555,7 @@ def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     wrong = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(1)))
     monkeypatch.setattr("netfold.sim.studies.codec_study.run_study", lambda *_: wrong)
 
-    result = run_netfold("codecs", "study", "packed", "--out", tmp_path)
+    result = run_command("codecs", "study", "packed", "--out", tmp_path)
 
     assert result.exit_code == 1
     assert f"\nfake, given, 50 %: {NONE_ALLOWED}\nStudy: " in result.stdout

@@ -12,11 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import netfold
 import netfold.sim.studies.codec_study_gradients
-from netfold.commands.main import app
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
@@ -32,6 +30,7 @@ from netfold.sim.studies.codec_study_gradients import (
     refuse_more_than_fits,
     synthetic_source,
 )
+from tests.command_line import run_command
 
 OPTIONS = {
     "elements": "1e3",
@@ -126,8 +125,8 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
     tracemalloc.stop()
 
     assert str(caught.value) == (
-        f"{tmp_path / name}: 2,097,152 numbers for 2 workers take at least 350 MiB, "
-        "349 MiB of this machine's memory are available\n  use a file of fewer workers or elements"
+        f"{tmp_path / name}: 2,097,152 numbers for 2 workers take at least 330 MiB, "
+        "329 MiB of this machine's memory are available\n  use a file of fewer workers or elements"
     )
     assert taken < 4 << 20
 
@@ -148,13 +147,13 @@ def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPa
 def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """1,000 elements of 8 workers: at least their gradients and sums, 4 bytes each, and 270 MiB of Python."""
+    """1,000 elements of 8 workers: at least their gradients and sums, 4 bytes each, and 250 MiB of Python."""
     source = synthetic_source({**OPTIONS, "density": "1", "pattern": "iid"}, workers=8, seed=1)
     codecs = read_codecs(["none"])
     available = mock.Mock(side_effect=[2 * BASE_BYTES, BASE_BYTES + 8 * 2 * 4 * 1000 - 1])
     monkeypatch.setattr(netfold.sim.studies.codec_study_gradients, "available_bytes", available)
     refuse_more_than_fits(codecs, source)
-    with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 270 MiB, "):
+    with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 250 MiB, "):
         refuse_more_than_fits(codecs, source)
 
 
@@ -308,7 +307,7 @@ def test_wrong_shapes_are_reported(shapes: object, message: str) -> None:
 def test_on_the_command_line(tmp_path: Path) -> None:
     def run(*words: str) -> tuple[int, str]:
         place = ("--out", str(tmp_path), "--workers", "2", "--rounds", "1")
-        done = CliRunner().invoke(app, ["codecs", "study", "none", *place, *words])
+        done = run_command("codecs", "study", "none", *place, *words)
         return done.exit_code, " ".join((done.output + str(done.exception or "")).split())
 
     code, text = run("--shape", "128x64,128,10x128,10", "--density", "1%", "--json")

@@ -13,10 +13,9 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 from ruamel.yaml import YAML
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import netfold
-from netfold.commands.main import app
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.results.summary import GOOD, kind
@@ -33,6 +32,7 @@ from netfold.sim.studies.matrix import (
     rows_of,
 )
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import nightly
 from tests.registry import registered
 from tests.sim.studies.matrix_toys import HasSetting, NeedsScale, damaged
@@ -289,7 +289,7 @@ def test_more_workers_than_lanes_are_told_first() -> None:
 
 def printed(*words: str) -> Result:
     """What the command says."""
-    return CliRunner().invoke(app, ["codecs", "matrix", *words])
+    return run_command("codecs", "matrix", *words)
 
 
 def test_a_cell_that_stalls_fails() -> None:

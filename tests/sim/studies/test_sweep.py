@@ -21,10 +21,8 @@ import polars as pl
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
 
 import netfold
-from netfold.commands.main import app
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.report import style
 from netfold.sim.results.metrics import TYPES
@@ -40,6 +38,7 @@ from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sw
 from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import RANKING, TaskOutcome, is_source, own_versions, work
 from tests import ROOT
+from tests.command_line import INTERRUPTIBLE, run_command
 from tests.examples import nightly
 from tests.sim.studies.sweep_scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
 
@@ -286,7 +285,7 @@ def test_the_time_left_goes_by_what_ended_points_took() -> None:
     ],
 )
 def test_the_command_refuses_mistakes(tmp_path: Path, arguments: list[str], words: str) -> None:
-    done = CliRunner().invoke(app, ["sweep", str(write(tmp_path, "")), *arguments])
+    done = run_command("sweep", write(tmp_path, ""), *arguments)
 
     assert done.exit_code == 2
     assert words in done.output
@@ -297,16 +296,16 @@ def test_the_command_prints_where_everything_is(monkeypatch: pytest.MonkeyPatch,
     use_inline(monkeypatch, Inline())
     file, out = write(tmp_path, ""), tmp_path / "out"
     arguments = ["sweep", str(file), "--over", "workers=2,4", "--over", "seeds=2", "--out", str(out)]
-    done = CliRunner().invoke(app, arguments)
+    done = run_command(*arguments)
 
     assert done.exit_code == 0, done.output
     assert "small: 4 points done: pass" in done.output
     assert "point 4 of 4: workers=" in done.output
     (folder,) = (out / "small").glob("*-sweep")
     assert f"{folder}/points.parquet" in done.output
-    as_json = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    as_json = json.loads(run_command(*arguments, "--json").stdout)
     assert [point["status"] for point in as_json["points"]] == ["done"] * 4
-    checked = CliRunner().invoke(app, ["validate", str(file), "--set", "sweep.workers=[2, 4]"])
+    checked = run_command("validate", file, "--set", "sweep.workers=[2, 4]")
     assert checked.output == f"{file}: fine, variants: ring, switch; 2 points\n"
 
 
@@ -315,7 +314,7 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
     folder = drawn(sweep(monkeypatch, tmp_path, "sweep: {workers: [2, 4]}\n"))
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
-    assert CliRunner().invoke(app, ["report", str(folder)]).output == f"{folder}/report.html\n"
+    assert run_command("report", folder).output == f"{folder}/report.html\n"
     assert (folder / "report.html").read_bytes() == before
     with pytest.raises(DataError, match="not a sweep's folder"):
         page.load_sweep(tmp_path)
@@ -336,13 +335,6 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
         page.load_sweep(folder)
 
 
-# SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
-CODE = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from netfold.__main__ import main; main()"
-)
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=nightly)])
@@ -351,7 +343,7 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
 ) -> None:
     """The real command, on real processes: interrupted, continued here, and compared with an unbroken one."""
     file, out = write(tmp_path), tmp_path / "out"
-    command = [sys.executable, "-c", CODE, "sweep", str(file), "--jobs", jobs, "--out", str(out)]
+    command = [sys.executable, "-c", INTERRUPTIBLE, "sweep", str(file), "--jobs", jobs, "--out", str(out)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
@@ -480,14 +472,6 @@ def test_impossible_points_are_refused_together_with_the_points_that_have_them()
     assert (
         "at workers=9, workload.density=1% and 1 more; to leave such points out: `impossible: skip`" in words
     )
-
-
-def test_impossible_points_can_be_left_out() -> None:
-    found = points("sweep: {workers: [8, 9], impossible: skip}\n")
-
-    assert [one.task is None for one in found] == [False, True]
-    assert "cannot place 9 workers on 8 hosts" in found[1].error
-    assert found[1].names == ("ring", "switch")
 
 
 def test_a_value_of_the_command_line_wins_and_makes_points_the_same() -> None:

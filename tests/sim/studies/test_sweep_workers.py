@@ -43,6 +43,7 @@ from netfold.sim.studies.sweep_workers import (
     own_versions,
 )
 from tests import ROOT
+from tests.command_line import run_python
 from tests.examples import examples, nightly
 from tests.registry import registered
 from tests.sim.studies import sweep_fakes as fakes
@@ -231,20 +232,18 @@ def test_a_script_without_a_guard_is_told_what_to_do(tmp_path: Path) -> None:
         "from netfold.sim.studies.sweep_workers import WorkerPool\nimport os\n"
         "with WorkerPool(1) as pool:\n    pool.submit(os.getpid).result()\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python(script, check=False)
 
     assert done.returncode == 1
     assert 'below `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
 
 
 distributed = pytest.importorskip("distributed", reason="comes with the extra `dask`")
+
+
+def of_a_cluster(test: Any) -> Any:
+    """Mark a test that runs processes of Dask, which warns of much."""
+    return nightly(pytest.mark.processes(pytest.mark.filterwarnings("default")(test)))
 
 
 @pytest.fixture(scope="module")
@@ -286,9 +285,7 @@ def test_a_cluster_runs_as_many_tasks_as_its_workers_have_threads(monkeypatch: p
     assert closed == [True]
 
 
-@nightly
-@pytest.mark.processes
-@pytest.mark.filterwarnings("default")
+@of_a_cluster
 def test_a_killed_worker_loses_no_task(local: Any, tmp_path: Path) -> None:
     plans: list[Plan] = [(OK,), (KILLED, OK), (OK,), (EXITS, KILLED, OK), (RAISES,) * 9, *[(OK,)] * 5]
     found: dict[int, Any] = {}
@@ -303,9 +300,7 @@ def test_a_killed_worker_loses_no_task(local: Any, tmp_path: Path) -> None:
     assert attempts(tmp_path, 3) >= 3
 
 
-@nightly
-@pytest.mark.processes
-@pytest.mark.filterwarnings("default")
+@of_a_cluster
 def test_a_sweep_there_is_the_sweep_here(local: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the scheduler's file; the workers share no folder with the sweep."""
     with distributed.Client(local, set_as_default=False) as client:
@@ -321,9 +316,7 @@ def test_a_sweep_there_is_the_sweep_here(local: Any, monkeypatch: pytest.MonkeyP
         assert (there / name).read_bytes() == (here / name).read_bytes()
 
 
-@nightly
-@pytest.mark.processes
-@pytest.mark.filterwarnings("default")
+@of_a_cluster
 def test_workers_with_other_versions_are_refused(local: Any) -> None:
     other = replace(own_versions(), python="2.7", netfold="0.0.1")
     with (
@@ -333,9 +326,7 @@ def test_workers_with_other_versions_are_refused(local: Any) -> None:
         pass
 
 
-@nightly
-@pytest.mark.processes
-@pytest.mark.filterwarnings("default")
+@of_a_cluster
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netfold.sim.studies.sweep_workers.CONNECT_S", 0.5)
     with (
@@ -345,9 +336,7 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         pass
 
 
-@nightly
-@pytest.mark.processes
-@pytest.mark.filterwarnings("default")
+@of_a_cluster
 def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netfold.sim.studies.sweep_workers.WORKERS_S", 0.5)
     with (
@@ -387,11 +376,8 @@ class Worker(Encoder):
 @dataclass(frozen=True)
 class Mine(Codec):
     kind = "mine"
+    merges = frozenset({Merge.FLOAT_ADD})
     is_order_free = False
-
-    @property
-    def merges(self):
-        return frozenset({Merge.FLOAT_ADD})
 
     def worker(self, rank, workers, seed):
         return Worker()

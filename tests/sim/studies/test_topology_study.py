@@ -69,11 +69,6 @@ def test_graph_and_export_agree() -> None:
         netfold.topology.export("leaf_spine", "xml", set=keys)
 
 
-def test_mistakes_are_scenario_errors() -> None:
-    with pytest.raises(ScenarioError, match="the key 'hosts' is missing"):
-        netfold.topology.measure("star")
-
-
 def test_profiles_are_checked_where_a_scenario_would_be_told(tmp_path: Path) -> None:
     """Of a kind of topology the profile is a key; a graph file may name one that only a scenario has."""
     with pytest.raises(ScenarioError, match="'mine'"):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload import Workload
 from netfold.sim.workload.data_readers import Images, Ratings
 from netfold.sim.workload.fusion import Fusion, NoFusion
 from netfold.sim.workload.model import Model, Parts, Task, TaskSettings
@@ -27,7 +26,7 @@ from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import drawing, one_thread
-from netfold.sim.workload.workload import Score, keyed
+from netfold.sim.workload.workload import Score, Workload, keyed
 
 INPUTS, OUTPUTS, BATCH, SEED = 5, 3, 4, 11
 
@@ -121,6 +120,10 @@ def by_name(workload: Workload, parts: Any) -> dict[str, NDArray[np.float32]]:
         for bucket, part in zip(workload.buckets, parts, strict=True)
         for tensor in bucket.tensors
     }
+
+
+def buffers_of(model: nn.Module) -> dict[str, bytes]:
+    return {name: one.numpy().tobytes() for name, one in model.named_buffers()}
 
 
 def weights_of(workload: TrainingWorkload) -> dict[str, NDArray[np.float32]]:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 import netfold
 from netfold.errors import DataError
 from netfold.sim.workload import chakra as read
-from netfold.sim.workload import synthetic_workload
-from netfold.sim.workload.chakra import WireError, chakra_spec, numbers, read_nodes, steps_of, varint
+from netfold.sim.workload.chakra import numbers, read_nodes, steps_of, varint
 from netfold.sim.workload.hardware import Passes
-from netfold.sim.workload.recording import ChakraTrace
 from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.workload_keys import ChakraTrace
 from tests.examples import examples
 from tests.sim.workload.traces import (
     COLLECTIVE,
@@ -40,12 +39,12 @@ CHAIN = data_parallel(2, forward=[5, 7], weights=[11, 13], inputs=[0, 17], sizes
 def spec_of(folder: Path, nodes: list[Given], **options: Any) -> SyntheticSpec:
     path = folder / "given.et"
     path.write_bytes(et_bytes(nodes))
-    return chakra_spec(path, ChakraTrace(kind="chakra", path="given.et", **options))
+    return ChakraTrace(path="given.et", **options).resolved(folder, 1, 1)
 
 
 def passes_of(spec: SyntheticSpec, step: int = 0, workers: int = 1) -> Passes:
     """What the last worker has of a step."""
-    found = synthetic_workload(spec, workers, 1).recorded(step, workers - 1)
+    found = spec.workload(workers, 1).recorded(step, workers - 1)
     assert found is not None
     return found
 
@@ -76,7 +75,7 @@ def test_a_data_parallel_trace_has_the_times_of_its_layers(tmp_path: Path) -> No
 
     assert [(one.name, one.elements) for one in spec.tensors] == [("layer1", 20), ("layer0", 1000)]
     assert spec.held_steps == 2
-    workload = synthetic_workload(spec, 3, 1)
+    workload = spec.workload(3, 1)
     for step, workers in ((0, 1), (1, 3), (2, 2)):
         ready = {"layer1": 13 * 10**6, "layer0": 41 * 10**6}
         assert passes_of(spec, step, workers) == Passes(12 * 10**6, (13 + 17 + 11) * 10**6, ready)
@@ -240,7 +239,7 @@ def test_numbers_come_back(values: list[int]) -> None:
     data = b"".join(map(number_bytes, values))
 
     assert numbers(2, data) == values
-    with pytest.raises(WireError):
+    with pytest.raises(ValueError):
         varint(data[:-1] + b"\xff" if data else b"", max(0, len(data) - 1))
 
 

@@ -20,9 +20,8 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
 from netfold.errors import DataError
-from netfold.sim.workload import FileSpec, file_workload
 from netfold.sim.workload.fusion import BySize, NoFusion
-from netfold.sim.workload.gradient_files import file_spec
+from netfold.sim.workload.gradient_files import FileSpec, file_spec
 
 WORKERS, ELEMENTS = 3, 10
 GRADIENTS = np.arange(WORKERS * ELEMENTS, dtype=np.float32).reshape(WORKERS, ELEMENTS) / 4 - 3
@@ -36,7 +35,7 @@ def spec(path: Path, workers: int = WORKERS, **options: Any) -> FileSpec:
 
 def gradients(path: Path, step: int = 0, workers: int = WORKERS, **options: Any) -> Any:
     """All workers' flat gradients, and the buckets' sizes."""
-    workload = file_workload(spec(path, workers, **options), workers)
+    workload = spec(path, workers, **options).workload(workers)
     found = [np.concatenate(buckets) for buckets in workload.gradients(step)]
     assert all(
         bucket.dtype == np.float32 and bucket.flags.c_contiguous for bucket in workload.gradients(step)[0]
@@ -48,7 +47,7 @@ def told_by(path: Path, workers: int = WORKERS, at_once: bool = True) -> str:
     """What is said of a file that cannot be used: at once, or when its gradients are asked for."""
     checked = None if at_once else spec(path, workers)
     with pytest.raises(DataError) as caught:
-        _ = list(map(file_workload(checked, workers).gradients, range(2))) if checked else spec(path, workers)
+        _ = list(map(checked.workload(workers).gradients, range(2))) if checked else spec(path, workers)
     return str(caught.value)
 
 
@@ -99,7 +98,7 @@ def test_a_step_has_its_own_gradients_and_after_the_last_comes_the_first(tmp_pat
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_steps_of_an_archive_are_read_forwards_and_backwards(tmp_path: Path, save: Any, order: Any) -> None:
     save(tmp_path / "g.npz", np.asarray(STEPS, order=order))
-    workload = file_workload(spec(tmp_path / "g.npz", per_step=True), WORKERS)
+    workload = spec(tmp_path / "g.npz", per_step=True).workload(WORKERS)
 
     for step in (0, 1, 1, 0, 3, 2):
         found = np.stack([own[0] for own in workload.gradients(step)])
@@ -113,7 +112,7 @@ def test_an_archive_is_not_loaded_whole(tmp_path: Path, save: Any) -> None:
     tracemalloc.start()
     found = spec(tmp_path / "g.npz", workers=2)
     of_spec = tracemalloc.get_traced_memory()[1]
-    workload = file_workload(found, 2)
+    workload = found.workload(2)
     gradients = workload.gradients(0)
     of_all = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -164,7 +163,7 @@ def test_a_file_that_holds_something_else_by_now_is_reported(tmp_path: Path) -> 
     np.save(path, GRADIENTS[:, :7])
 
     with pytest.raises(DataError, match=r"g\.npy: changed since the run began"):
-        file_workload(found, WORKERS)
+        found.workload(WORKERS)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +273,7 @@ def test_the_file_says_shapes_and_its_names_say_layers(tmp_path: Path) -> None:
         for index, (name, shape) in enumerate(names.items())
     }
     np.savez(tmp_path / "g.npz", **arrays)
-    workload = file_workload(spec(tmp_path / "g.npz", fusion=NoFusion()), WORKERS)
+    workload = spec(tmp_path / "g.npz", fusion=NoFusion()).workload(WORKERS)
 
     assert [[(one.name, one.shape, one.layer) for one in bucket.tensors] for bucket in workload.buckets] == [
         [("fc2.weight", (1, 3), "fc2")],
@@ -371,7 +370,7 @@ def test_values_of_safetensors_wherever_they_lie(tmp_path: Path, kind: str, dtyp
     }
     path = tensors_file(tmp_path / "g.safetensors", json.dumps(described) + " " * 3, halves.tobytes())
     stepwise = spec(path, per_step=True)
-    workload = file_workload(stepwise, WORKERS)
+    workload = stepwise.workload(WORKERS)
     names = [tensor.name for tensor in stepwise.tensors]
 
     assert sorted(names) == ["a", "b"]
@@ -405,7 +404,7 @@ def test_the_work_for_a_tensor_does_not_grow_with_their_number(
         )
         path = tensors_file(tmp_path / f"{number}.safetensors", f"{{{', '.join(rows)}}}", bytes(8 * number))
         calls.clear()
-        workload = file_workload(spec(path, workers=2), 2)
+        workload = spec(path, workers=2).workload(2)
         assert sum(bucket.elements for bucket in workload.buckets) == number
         workload.gradients(0)
         counts.append(len(calls))

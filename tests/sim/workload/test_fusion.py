@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
@@ -13,16 +12,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netfold.errors import DataError
+from netfold.errors import DataError, OptionError
 from netfold.homomorphic.message import Tensor
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import (
     ONE_BUCKET,
     AsGiven,
     BySize,
     Cutter,
     Fusion,
-    FusionError,
     NoFusion,
     Partition,
     bucket_count,
@@ -33,7 +30,8 @@ from netfold.sim.workload.fusion import (
 from netfold.sim.workload.fusion_rules import Costs, LayerFusion, MgWfbp, Omgs, _Rest, predict
 from netfold.sim.workload.layers import Layer, layers_of, place_tensors
 from netfold.sim.workload.workload import keyed, shards
-from tests.examples import nightly, scaled
+from netfold.sim.workload.workload_keys import Training
+from tests.examples import scaled
 from tests.reference.systems import layer_fusion as reference
 from tests.sim.workload import fusion_drawn as drawn
 
@@ -228,7 +226,7 @@ def test_a_given_partition(buckets: tuple[tuple[str | int, ...], ...], partition
 def test_a_partition_that_does_not_fit_is_reported(
     buckets: tuple[tuple[str | int, ...], ...], message: str, hint: str
 ) -> None:
-    with pytest.raises(FusionError) as caught:
+    with pytest.raises(OptionError) as caught:
         AsGiven(buckets).partition(NAMED)
 
     assert (caught.value.key, caught.value.message, caught.value.hint) == ("buckets", message, hint)
@@ -236,7 +234,6 @@ def test_a_partition_that_does_not_fit_is_reported(
 
 
 EXACT = 1e-9  # of a step: sums of floats in another order
-MS = 10**9
 
 
 def step_ps(rule: Fusion, layers: list[Layer], costs: Costs) -> float:
@@ -307,17 +304,6 @@ def test_what_is_left_takes_a_start_and_every_layer_alone_at_least() -> None:
             assert least.tolist() == pytest.approx([*expected, 0.0])
 
 
-@nightly  # of a processor that nobody else uses
-def test_three_hundred_layers_take_a_second() -> None:
-    draw = random.Random(300)
-    instances = [(drawn.layers(draw, 300), drawn.costs(draw)) for _ in range(4)]
-    started = time.process_time()
-    for layers, costs in instances:
-        LayerFusion(costs=costs).partition(layers)
-
-    assert time.process_time() - started < 4 * 1.5
-
-
 @pytest.mark.parametrize("sorts", [False, True])
 def test_the_greedy_rules_are_the_published_ones(sorts: bool) -> None:
     draw = random.Random(3)
@@ -367,7 +353,7 @@ class ByWork(Fusion):
 )
 def test_a_rule_sees_the_work_of_layers(least_flops: int, layers: list[list[str]]) -> None:
     rule = ByWork(least_flops)
-    workload = training_workload(TrainingSpec("mlp", BATCH, 0.1, rule), 2, 1)
+    workload = Training("mlp", batch=BATCH, learning_rate=0.1, fusion=rule).workload(2, 1)
 
     found = [list(dict.fromkeys(tensor.layer for tensor in bucket.tensors)) for bucket in workload.buckets]
     assert found == layers

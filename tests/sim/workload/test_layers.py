@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.data_readers import Digits, Ratings
 from netfold.sim.workload.hardware import (
     CONVOLUTION,
@@ -31,6 +30,7 @@ from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import keyed, shards
+from netfold.sim.workload.workload_keys import Evaluate, Training
 from tests.examples import examples
 from tests.sim.workload.given import Told, images_task, ratings_task, totals, train, weights_of
 
@@ -255,7 +255,7 @@ def test_a_fused_lstm_has_the_operations_of_its_matrices() -> None:
 
 def test_cost_of_the_perceptron() -> None:
     """Data are drawn before the passes are counted: two products and biases, a ReLU, the loss."""
-    cost = training_workload(TrainingSpec("mlp", batch=16), workers=1, seed=1).cost
+    cost = Training("mlp", batch=16).workload(workers=1, seed=1).cost
     layers = 64 * 128, 128 * 10
     activations = 16 * (64 + 128 + 10)  # images, hidden (saved once for two uses), log-probabilities
     parameters = sum(layers) + 128 + 10
@@ -360,8 +360,8 @@ def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
 
 @pytest.mark.parametrize("data", ["digits", "mnist-5k"])
 def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digits) -> None:
-    spec = TrainingSpec("mlp_784", batch=16, learning_rate=0.1, data=data, test_every=20)
-    workload = training_workload(spec, workers=2, seed=3)
+    spec = Training("mlp_784", batch=16, learning_rate=0.1, data=data, evaluate=Evaluate(20))
+    workload = spec.workload(workers=2, seed=3)
     train(workload, range(20))
     score = workload.score(19, is_last=False)
     assert isinstance(workload, TrainingWorkload)
@@ -471,7 +471,9 @@ def test_chance_finds_one_film_in_ten(movielens: Ratings) -> None:
 
 
 def scores(every: int | None, steps: int) -> list[Any]:
-    workload = training_workload(TrainingSpec("mlp", 16, 0.5, test_every=every), workers=2, seed=1)
+    workload = Training("mlp", batch=16, learning_rate=0.5, evaluate=every and Evaluate(every)).workload(
+        workers=2, seed=1
+    )
     found = []
     for step in range(steps):
         workload.apply(step, totals(workload, step))

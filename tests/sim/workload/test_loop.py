@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from torch import Tensor, nn
 
 from netfold.errors import DataError
 from netfold.homomorphic.message import StepFact
-from netfold.sim.run.variant import run_variant
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET, NoFusion
 from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
@@ -31,11 +28,11 @@ from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from tests.examples import examples, nightly
 from tests.registry import registered
-from tests.sim.scenes import plan
 from tests.sim.workload.given import (
     OUTPUTS,
     SEED,
     Given,
+    buffers_of,
     by_name,
     bytes_of,
     dropping,
@@ -283,10 +280,6 @@ def test_memory_is_that_of_the_weights_and_a_gradient_for_each_worker() -> None:
 STATISTICS = {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 
 
-def buffers_of(model: nn.Module) -> dict[str, bytes]:
-    return {name: one.numpy().tobytes() for name, one in model.named_buffers()}
-
-
 def test_statistics_are_those_of_worker_0() -> None:
     """A model that sees the batches of worker 0 alone, at the same weights."""
     task = Given(normed)
@@ -322,20 +315,6 @@ def test_a_test_uses_running_statistics_and_changes_nothing() -> None:
     assert buffers_of(workload.model) == before
     assert [module.training for module in workload.model] == [True, True, True, False]  # type: ignore[attr-defined]
     assert workload.model.training
-
-
-def test_statistics_restart_and_resume() -> None:
-    """Those of a whole training, by the test of optimizers; here what a state has of them."""
-    workload, other = made(Given(normed), 2), made(Given(normed), 2)
-    start = buffers_of(workload.model)
-    train(workload, range(3))
-    state = workload.state()
-    assert set(state["buffers"]) == set(STATISTICS)
-    statistics = buffers_of(workload.model)
-    workload.restart()
-    assert buffers_of(workload.model) == start
-    other.restore(state)
-    assert buffers_of(other.model) == statistics
 
 
 def test_a_model_that_is_built_otherwise_each_time_is_refused_at_the_restart() -> None:
@@ -392,55 +371,6 @@ def test_dropout_is_keyed_by_step_and_worker() -> None:
     torch.set_rng_state(state)
 
 
-NETWORKS = """\
-name: same-weights
-topology: {kind: star, hosts: 4, rate: 10Gbps, switch: ideal}
-workers: 4
-workload: {kind: training, model: mlp, batch: 8, steps: 6, learning_rate: 0.05, bucket: 8KB,
-           optimizer: {kind: sgd, momentum: 0.9}, schedule: {kind: cosine, warmup: 2}}
-codec: {kind: packed, values: exact}
-collective: {kind: in_network}
-variants:
-  - name: switch
-  - name: ring
-    codec: {kind: exact}
-    collective: {kind: ring}
-  - {name: lossless, codec: {kind: lossless, values: exact}, collective: {kind: ring}}
-  - {name: block-sparse, codec: {kind: block_sparse, values: exact}, collective: {kind: ring}}
-  - {name: dense, codec: {kind: dense, values: exact}}
-  - {name: auto, codec: {kind: auto, values: exact}}
-  - name: two-in-flight
-    overlap: {buckets_in_flight: 2}
-    collective: {kind: all_gather}
-"""
-
-
-def test_networks_train_the_same_model_as_a_loop(tmp_path: Path) -> None:
-    """Losses of all steps, bit for bit: of the simulated network and of a loop of true sums.
-
-    Those are in the longest floats, which hold the sum of four float32 values of like size.
-    """
-    found = plan(tmp_path, text=NETWORKS)
-    losses = []
-    for variant in found.variants:
-        (job,) = run_variant(found, variant).jobs
-        losses.append([step.loss for step in job.journal.steps])
-    spec = found.variants[0].jobs[0].workload
-    assert isinstance(spec, TrainingSpec)
-    workload = training_workload(spec, 4, found.scenario.seed)
-    expected = []
-    for step in range(6):
-        sums = [
-            np.sum(parts, axis=0, dtype=np.longdouble)
-            for parts in zip(*workload.gradients(step), strict=True)
-        ]
-        expected.append(workload.loss)
-        workload.apply(step, [total.astype(np.float32) for total in sums])
-
-    assert losses == [expected] * 7
-    assert len(set(expected)) == 6
-
-
 RATE, LOCAL = 0.2, 3
 PLAIN = Recipe(local_steps=LOCAL)
 
@@ -458,7 +388,12 @@ def test_each_worker_keeps_an_optimizer_of_its_own_from_one_exchange_to_the_next
 ) -> None:
     """Loops of PyTorch, an optimizer for each worker, whose weights are replaced by the mean."""
     task, workers = Given(linear), 2
-    workload = made(task, workers, RATE, Recipe(optimizer, StepDecay(4, 0.5), 3, LOCAL))
+    workload = made(
+        task,
+        workers,
+        RATE,
+        Recipe(optimizer=optimizer, schedule=StepDecay(4, 0.5), steps=3, local_steps=LOCAL),
+    )
     models = [copy.deepcopy(workload.model) for _ in range(workers)]
     theirs = [plain(model.parameters(), RATE) for model in models]
     for step in range(3):
@@ -505,10 +440,12 @@ def test_the_rate_of_an_exchange_is_one_and_its_passes_are_counted() -> None:
     assert [bucket.ready_share for bucket in local.buckets] == [1.0, 1.0]
     assert plain.buckets[0].ready_share < 1
     everything, rate = frozenset(StepFact), StepFact.LEARNING_RATE
-    assert local.facts == Recipe().facts == Recipe(Sgd(), local_steps=2).facts == everything
-    assert Recipe(Adam()).facts == Recipe(Sgd(weight_decay=0.1)).facts == everything - {rate}
-    assert Recipe(Adam(), local_steps=2).facts == everything - {StepFact.KEPT_WEIGHTS}
-    assert Recipe(Sgd(weight_decay=0.1), local_steps=2).facts == everything
+    assert local.facts == Recipe().facts == Recipe(optimizer=Sgd(), local_steps=2).facts == everything
+    assert (
+        Recipe(optimizer=Adam()).facts == Recipe(optimizer=Sgd(weight_decay=0.1)).facts == everything - {rate}
+    )
+    assert Recipe(optimizer=Adam(), local_steps=2).facts == everything - {StepFact.KEPT_WEIGHTS}
+    assert Recipe(optimizer=Sgd(weight_decay=0.1), local_steps=2).facts == everything
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from netfold.sim.workload.models.registry import TABLE, classes, key_of
 def facts() -> dict[str, Any]:
     """The table as it must be: each model with its default options, and with those of its densities."""
     models = [
-        section.model_validate({"kind": kind, **options})
-        for kind, section in classes().items()
+        section(**options)
+        for section in classes().values()
         for options in [{}, *(dict(density.options) for density in section.densities)]
     ]
     return {

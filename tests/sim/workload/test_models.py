@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  as everywhere
 
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.data_readers import Ratings
 from netfold.sim.workload.data_sets import DATA_SETS
 from netfold.sim.workload.fusion import NoFusion
@@ -30,6 +29,7 @@ from netfold.sim.workload.models.ncf import Ncf, NeuMF
 from netfold.sim.workload.models.registry import classes, known_densities, model_kinds, model_named
 from netfold.sim.workload.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly
 from tests.sim.workload.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF, ratings_task
 
@@ -100,7 +100,7 @@ def test_tensors_are_the_parameters_of_the_module_and_as_many_as_published(model
 @pytest.mark.parametrize("model", [*SMALL, *LARGE], ids=shown)
 def test_tensors_are_in_the_order_of_their_gradients(model: Model) -> None:
     """The resolver checks fusion by this list, without building the model."""
-    buckets = training_workload(TrainingSpec(model, 1, 0.1, NoFusion()), 1, 1).buckets
+    buckets = Training(model, batch=1, learning_rate=0.1, fusion=NoFusion()).workload(1, 1).buckets
 
     assert [[tensor._replace(start=0) for tensor in bucket.tensors] for bucket in buckets] == [
         [model.tensors[index]._replace(start=0) for index in layer.members]
@@ -302,7 +302,7 @@ def test_densities_are_the_known_ones(model: Model, batch: int, own: float, unio
 @pytest.mark.parametrize("model", [model_named("mlp"), SPARSE_NCF], ids=lambda one: one.kind)
 def test_densities_are_those_of_a_run(model: Model) -> None:
     """Counted from the gradients of a workload with the same seed, which holds all of them."""
-    workload = training_workload(TrainingSpec(model, 4, 0.1), WORKERS, 3)
+    workload = Training(model, batch=4, learning_rate=0.1).workload(WORKERS, 3)
     gradients = [np.concatenate(own[:]) != 0 for own in workload.gradients(0)]
     found = measure(model, TaskSettings(model.data_named(None).name, 4, WORKERS, 3))
 

@@ -26,6 +26,7 @@ from tests.sim.workload.given import (
     INPUTS,
     OUTPUTS,
     Given,
+    buffers_of,
     by_name,
     bytes_of,
     flat,
@@ -66,17 +67,18 @@ LOCAL = [(name, 2) for name in ("plain", "momentum", "adam")]
 def test_state_is_what_is_counted_and_a_stop_changes_nothing(name: str, local_steps: int) -> None:
     """Nor does a restart; statistics of batches are in the state. Of local steps every worker has its own."""
     optimizer, floats, _ = OPTIMIZERS[name]
-    recipe = Recipe(optimizer, Cosine(warmup=3), 10, local_steps)
+    recipe = Recipe(optimizer=optimizer, schedule=Cosine(warmup=3), steps=10, local_steps=local_steps)
     whole, first, resumed = (made(Given(normed), 3, RATE, recipe) for _ in range(3))
     start = bytes_of(whole)
     train(whole, range(10))
     train(first, range(5))
     state = first.state()
-    before = flat(state)
+    before, norm, statistics = flat(state), first.update_norm, buffers_of(first.model)
     train(first, range(5, 7))
     assert flat(state) == before  # it is a copy
     train(resumed, range(2))
     resumed.restore(state)
+    assert (resumed.update_norm, buffers_of(resumed.model)) == (norm, statistics)
     train(resumed, range(5, 10))
 
     assert bytes_of(whole) == bytes_of(resumed)
@@ -99,7 +101,7 @@ def test_state_is_what_is_counted_and_a_stop_changes_nothing(name: str, local_st
 def test_buckets_change_nothing() -> None:
     trained = []
     for fusion in (None, ONE_BUCKET):
-        workload = made(Given(linear), 3, RATE, Recipe(Adam()), fusion)
+        workload = made(Given(linear), 3, RATE, Recipe(optimizer=Adam()), fusion)
         train(workload, range(4))
         trained.append((bytes_of(workload), workload.update_norm))
 
@@ -107,7 +109,7 @@ def test_buckets_change_nothing() -> None:
 
 
 def test_totals_may_be_read_only_and_stay_as_they_are() -> None:
-    workload = made(Given(linear), 4, RATE, Recipe(Sgd(0.9, weight_decay=0.1)))
+    workload = made(Given(linear), 4, RATE, Recipe(optimizer=Sgd(0.9, weight_decay=0.1)))
     for step in range(2):
         sums = totals(workload, step)
         kept = [part.copy() for part in sums]
@@ -249,7 +251,7 @@ def test_optimizers_are_those_of_torch(name: str, make: Callable[[], nn.Module],
     With sparse gradients PyTorch has no weight decay, and its Nesterov is refused in places.
     """
     task = Given(make, ids=40 if workers == 2 else 0, seed=workers)
-    workload = made(task, workers, RATE, Recipe(OPTIMIZERS[name][0]))
+    workload = made(task, workers, RATE, Recipe(optimizer=OPTIMIZERS[name][0]))
     expected, unused = plainly_trained(copy.deepcopy(workload.model), task, name, workers)
     train(workload, range(STEPS))
 
@@ -270,7 +272,7 @@ def test_a_parameter_that_a_worker_leaves_out_has_a_gradient_of_zero() -> None:
 def test_a_note_counts_the_tensors_that_were_left_out() -> None:
     """Counted by the plain loop; a stop changes nothing, and a restart forgets."""
     task = Given(Experts)
-    whole, first, resumed = (made(task, 1, RATE, Recipe(Adam())) for _ in range(3))
+    whole, first, resumed = (made(task, 1, RATE, Recipe(optimizer=Adam())) for _ in range(3))
     _, unused = plainly_trained(copy.deepcopy(whole.model), task, "adam", 1)
     never = set.intersection(*unused)
     partly = set.union(*unused) - never
@@ -295,7 +297,7 @@ def test_what_is_sent_is_how_far_each_workers_local_steps_go(
 ) -> None:
     """They pass over what the worker does not use, as PyTorch's: what is sent of that is zero."""
     (optimizer, _, theirs), task = OPTIMIZERS[name], Given(make)
-    workload = made(task, 3, RATE, Recipe(optimizer, local_steps=3))
+    workload = made(task, 3, RATE, Recipe(optimizer=optimizer, local_steps=3))
     before, losses = weights_of(workload), []
     for worker, parts in enumerate(workload.gradients(2)):
         model = copy.deepcopy(workload.model)

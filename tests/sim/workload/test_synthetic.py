@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.message import StepFact, Tensor
-from netfold.sim.workload import SyntheticSpec, Workload, synthetic_workload
 from netfold.sim.workload import synthetic as normals
 from netfold.sim.workload.fusion import AsGiven, BySize, NoFusion
 from netfold.sim.workload.layers import given_tensors, layers_of, place_tensors, read_profile, read_tensors
-from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern, fill_normal
-from netfold.sim.workload.workload import keyed, refusal_of_needs
+from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern, SyntheticSpec, fill_normal
+from netfold.sim.workload.workload import Workload, keyed, refusal_of_needs
 from tests.examples import scaled
 from tests.sim.scenes import plan
 from tests.sim.workload import fusion_drawn as drawn
@@ -52,7 +51,7 @@ def unit_of(index: int, spec: SyntheticSpec) -> int:
 
 @given(specs, st.integers(1, 4), st.integers(0, 99))
 def test_support_law(spec: SyntheticSpec, workers: int, seed: int) -> None:
-    gradients = flat(synthetic_workload(spec, workers, seed))
+    gradients = flat(spec.workload(workers, seed))
     units = [unit_of(index, spec) for index in range(spec.elements)]
     units_count = max(units) + 1
     chosen = round(spec.density * units_count)
@@ -69,8 +68,8 @@ def test_support_law(spec: SyntheticSpec, workers: int, seed: int) -> None:
 @pytest.mark.parametrize("overlap", [0.0, 0.4, 1.0])
 def test_union_of_workers_is_as_announced(overlap: float) -> None:
     units, workers, density = 100_000, 8, 0.1
-    spec = SyntheticSpec(units, density, overlap=overlap, distribution="integer")
-    union = int((flat(synthetic_workload(spec, workers, 3)) != 0).any(axis=0).sum())
+    spec = SyntheticSpec(units, density=density, overlap=overlap, distribution="integer")
+    union = int((flat(spec.workload(workers, 3)) != 0).any(axis=0).sum())
     chosen, common = density * units, overlap * density * units
     private_share = (chosen - common) / (units - common)
     expected = common + (units - common) * (1 - (1 - private_share) ** workers)
@@ -82,12 +81,12 @@ def test_union_of_workers_is_as_announced(overlap: float) -> None:
 def test_a_row_longer_than_the_gradient_is_all_of_it(density: float) -> None:
     """However long: nothing of its length is ever made."""
     spec = SyntheticSpec(elements=10, density=density, pattern="rows", row_elements=10**12)
-    assert np.count_nonzero(flat(synthetic_workload(spec, 1, 1))) == 10 * density
+    assert np.count_nonzero(flat(spec.workload(1, 1))) == 10 * density
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_signs_are_even(distribution: Distribution) -> None:
-    values = flat(synthetic_workload(SyntheticSpec(10_000, distribution=distribution), 1, 1))
+    values = flat(SyntheticSpec(10_000, distribution=distribution).workload(1, 1))
 
     assert np.float32 == values.dtype
     assert np.isfinite(values).all()
@@ -96,20 +95,20 @@ def test_signs_are_even(distribution: Distribution) -> None:
 
 def test_same_key_same_bits_and_every_part_of_the_key_counts() -> None:
     spec = SyntheticSpec(100, density=0.5)
-    workload = synthetic_workload(spec, 2, seed=1)
+    workload = spec.workload(2, seed=1)
     first = flat(workload, step=0)
 
     assert not np.array_equal(first[0], first[1])
     assert not np.array_equal(first, flat(workload, step=1))
-    assert not np.array_equal(first, flat(synthetic_workload(spec, 2, seed=2)))
+    assert not np.array_equal(first, flat(spec.workload(2, seed=2)))
     assert first.tobytes() == flat(workload, step=0).tobytes()
     # a worker's gradient does not depend on how many others there are
-    assert first.tobytes() == flat(synthetic_workload(spec, 3, seed=1))[:2].tobytes()
+    assert first.tobytes() == flat(spec.workload(3, seed=1))[:2].tobytes()
 
 
 def test_buckets_cut_the_same_gradient() -> None:
-    whole = synthetic_workload(SyntheticSpec(1000), 2, seed=1)
-    cut = synthetic_workload(SyntheticSpec(1000, fusion=BySize(1201)), 2, seed=1)
+    whole = SyntheticSpec(1000).workload(2, seed=1)
+    cut = SyntheticSpec(1000, fusion=BySize(1201)).workload(2, seed=1)
 
     assert [(b.start, b.elements) for b in cut.buckets] == [(0, 301), (301, 301), (602, 301), (903, 97)]
     (bucket,) = whole.buckets
@@ -130,13 +129,13 @@ def test_a_dense_gradient_is_all_the_draws_of_its_key(distribution: Distribution
         "loguniform": lambda: np.exp2(doubles(generator.random(1000, np.float32) * np.float32(-24))),
         "integer": lambda: generator.integers(1, 127, 1000, np.int8, endpoint=True),
     }[distribution]()
-    found = flat(synthetic_workload(spec, 2, 5), step=2)[1]
+    found = flat(spec.workload(2, 5), step=2)[1]
 
     np.testing.assert_array_equal(np.abs(found), np.abs(wanted.astype(np.float32)))
 
 
 def test_without_training_there_are_no_weights() -> None:
-    workload = synthetic_workload(SyntheticSpec(6), 2, seed=1)
+    workload = SyntheticSpec(6).workload(2, seed=1)
 
     assert workload.facts == SyntheticSpec(6).facts == {StepFact.ALL_BUCKETS}
     assert (workload.learning_rate, workload.update_norm) == (None, None)
@@ -161,7 +160,7 @@ def test_a_codec_that_needs_more_is_refused() -> None:
 
 
 def test_a_state_without_training_is_the_next_step() -> None:
-    first, second = (synthetic_workload(SyntheticSpec(6), 2, seed=1) for _ in range(2))
+    first, second = (SyntheticSpec(6).workload(2, seed=1) for _ in range(2))
     first.apply(4, [np.zeros(6, np.float32)], [True])
     second.restore(first.state())
 
@@ -173,13 +172,13 @@ def test_a_state_without_training_is_the_next_step() -> None:
 def test_synthetic_tensors_are_views_of_the_same_gradient() -> None:
     """Tensors and buckets change the cut and not the values."""
     tensors = read_tensors(["a.weight=4x3", "a.bias=4", "b.weight=2x4", "c=5"])
-    whole = np.concatenate(synthetic_workload(SyntheticSpec(29), 2, seed=1).gradients(3)[1])
+    whole = np.concatenate(SyntheticSpec(29).workload(2, seed=1).gradients(3)[1])
     for fusion, buckets in (
         (BySize(2**20), [["a.weight", "a.bias", "b.weight", "c"]]),
         (NoFusion(), [["a.weight", "a.bias"], ["b.weight"], ["c"]]),
         (AsGiven((("c", "a"), ("b",))), [["b.weight"], ["a.weight", "a.bias", "c"]]),
     ):
-        workload = synthetic_workload(SyntheticSpec(29, shapes=tensors, fusion=fusion), 2, seed=1)
+        workload = SyntheticSpec(29, shapes=tensors, fusion=fusion).workload(2, seed=1)
         assert [[one.name for one in bucket.tensors] for bucket in workload.buckets] == buckets
         for step in (0, 3):  # the call for a step overwrites what is in the arrays of another
             found = workload.gradients(step)[1]

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from netfold.errors import DataError
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload import data_readers as wordpiece
 from netfold.sim.workload.data_readers import (
     CLASSIFY,
@@ -46,6 +46,7 @@ from netfold.sim.workload.models.text import HELD_OUT, PAGE, NextTokens, Windows
 from netfold.sim.workload.recipe import perplexity
 from netfold.sim.workload.task import Draw, ModelTask
 from netfold.sim.workload.workload import keyed, shards
+from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly
 from tests.sim.workload.given import BERT, GPT, ROWS, SAMPLED, Told, backward, module_of, task_of, train
 
@@ -173,24 +174,6 @@ def test_pieces_of_a_word_are_the_longest_first(words: dict[str, int], vocabular
         found = [pieces[number] for number in split_word(word, numbers)]
         assert found == (expected or [SPECIAL[wordpiece.UNKNOWN_PIECE]])
         assert expected is None or "".join(piece.removeprefix("##") for piece in found) == word
-
-
-@pytest.mark.slow
-def test_a_text_is_all_in_pieces_that_spell_it() -> None:
-    found = load_pieces("shakespeare", 1200)
-    words = words_of(load_text("shakespeare"))[:500]
-    spelled, place = [], 0
-    for word in words:
-        own = ""
-        while len(own) < len(word):
-            own += found.names[found.numbers[place]].removeprefix("##")
-            place += 1
-        spelled.append(own)
-
-    assert spelled == words
-    assert len(found.names) == 1200
-    assert found.numbers.min() >= len(SPECIAL)  # every letter is in the vocabulary
-    assert found.numbers.max() < 1200
 
 
 def test_pieces_are_kept_and_made_again_if_damaged(
@@ -439,6 +422,24 @@ def test_workers_and_steps_ask_different_questions() -> None:
 
 
 @pytest.mark.usefixtures("short_text")
+def test_a_text_is_all_in_pieces_that_spell_it() -> None:
+    found = load_pieces("shakespeare", 1200)
+    words = words_of(load_text("shakespeare"))[:500]
+    spelled, place = [], 0
+    for word in words:
+        own = ""
+        while len(own) < len(word):
+            own += found.names[found.numbers[place]].removeprefix("##")
+            place += 1
+        spelled.append(own)
+
+    assert spelled == words
+    assert len(found.names) == 1200
+    assert found.numbers.min() >= len(SPECIAL)  # every letter is in the vocabulary
+    assert found.numbers.max() < 1200
+
+
+@pytest.mark.usefixtures("short_text")
 @pytest.mark.parametrize("model", [*ROWS, GPT], ids=lambda model: model.kind)
 def test_gradients_are_rows_where_the_model_says_so_and_what_whole_tables_get(model: Model) -> None:
     for batch in (1, 7):
@@ -480,13 +481,13 @@ def test_what_is_held_of_a_gradient() -> None:
 
 
 @pytest.mark.usefixtures("short_text")
-@pytest.mark.parametrize("model", [SAMPLED, BERT.model_copy(update={"dropout": 0.3})])
+@pytest.mark.parametrize("model", [SAMPLED, replace(BERT, dropout=0.3)])
 def test_the_same_seed_trains_the_same_bits(model: Model) -> None:
     """With dropout, samples and questions; the global generator is as before."""
     state = torch.get_rng_state()
     losses = []
     for seed in (1, 1, 2):
-        workload = training_workload(TrainingSpec(model, 2, 0.5), 2, seed)
+        workload = Training(model, batch=2, learning_rate=0.5).workload(2, seed)
         train(workload, range(2))
         losses.append(workload.loss)
     assert losses[0] == losses[1] != losses[2]
@@ -500,7 +501,8 @@ def test_samples_are_different_words_by_draws_until_the_last_is_found(
 ) -> None:
     """Another sampler, one draw after the other from the same numbers, finds the same words."""
     count = data.draw(st.integers(1, max(1, vocabulary // 2)))
-    sampled, generator = log_uniform(count, vocabulary, keyed(1, "test", count)), keyed(1, "test", count)
+    sampled, drawn = log_uniform(count, vocabulary, keyed(1, "test", count))
+    generator = keyed(1, "test", count)
     words: list[int] = []
     draws = 0
     while len(words) < count:
@@ -509,8 +511,8 @@ def test_samples_are_different_words_by_draws_until_the_last_is_found(
             draws += len(words) < count
             words += [word] if word not in words and len(words) < count else []
 
-    assert (sampled.words.tolist(), sampled.draws) == (words, draws)
-    assert 0 <= sampled.words.min() <= sampled.words.max() < vocabulary
+    assert (sampled.tolist(), drawn) == (words, draws)
+    assert 0 <= sampled.min() <= sampled.max() < vocabulary
 
 
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 1000, 793_471])

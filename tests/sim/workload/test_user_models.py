@@ -14,16 +14,16 @@ import torch
 from ruamel.yaml import YAML
 
 import netfold
-from netfold.errors import DataError, UserModelError
+from netfold.errors import DataError
 from netfold.sim.run.named_files import read_named
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.user_model import UserModel, imported_files
+from netfold.sim.workload.workload_keys import Evaluate, Training
 from tests.sim.workload.given import by_name, train
 from tests.sim.workload.mine import BATCH, HEADER, SEED, WORKERS, located
 
@@ -40,7 +40,9 @@ PLAIN = "def make():\n    return MODULE(), DATA, LOSS"
 
 
 def workload_of(model: Model, seed: int = SEED, test_every: int | None = None) -> TrainingWorkload:
-    workload = training_workload(TrainingSpec(model, BATCH, 0.5, test_every=test_every), WORKERS, seed)
+    workload = Training(
+        model, batch=BATCH, learning_rate=0.5, evaluate=test_every and Evaluate(test_every)
+    ).workload(WORKERS, seed)
     assert isinstance(workload, TrainingWorkload)
     return workload
 
@@ -154,7 +156,7 @@ def test_a_score_that_is_no_number(tmp_path: Path, value: str, error: str) -> No
     workload = workload_of(
         located(tmp_path, f"{PLAIN}, lambda module: {value}\n", holds_out=True), test_every=1
     )
-    with pytest.raises(UserModelError) as caught:
+    with pytest.raises(DataError) as caught:
         workload.score(0, is_last=True)
 
     assert str(caught.value).startswith(error)
@@ -278,7 +280,7 @@ def test_mistakes_are_told_before_training(tmp_path: Path, case: dict[str, Any])
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     model, settings = UserModel(make="./other.py:make"), TaskSettings("", 4, 2, 1)
-    with pytest.raises(UserModelError) as caught:
+    with pytest.raises(DataError) as caught:
         model.locate(tmp_path, settings)
 
     assert str(caught.value) == (
@@ -286,7 +288,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         "  give a file and a function in it, such as ./mine.py:make, relative to the scenario file"
     )
     (tmp_path / "other.py").write_text("WIDTH = 3\n", "utf-8")
-    with pytest.raises(UserModelError) as caught:
+    with pytest.raises(DataError) as caught:
         model.locate(tmp_path, settings)
     assert str(caught.value) == "./other.py has no function 'make'\n  it has no functions at all"
 
@@ -344,7 +346,7 @@ def test_mistakes_are_told_with_step_and_worker(tmp_path: Path, happens: str, er
     make = "def make():\n    return Later(4, 2), DATA, LOSS\n"
     workload = workload_of(located(tmp_path, f"{LATER}    def happen(self):\n        {happens}\n\n{make}"))
     train(workload, range(2))
-    with pytest.raises(UserModelError) as caught:
+    with pytest.raises(DataError) as caught:
         workload.gradients(2)
 
     assert str(caught.value).startswith(f"step 2, worker 0: mine.py{error}")
@@ -353,10 +355,10 @@ def test_mistakes_are_told_with_step_and_worker(tmp_path: Path, happens: str, er
 def test_a_file_that_changes_between_check_and_run(tmp_path: Path) -> None:
     model = located(tmp_path, PLAIN)
     (tmp_path / "mine.py").write_text(f"{HEADER}{PLAIN}# another\n", "utf-8")
-    with pytest.raises(UserModelError, match="was changed after it had been checked"):
+    with pytest.raises(DataError, match="was changed after it had been checked"):
         workload_of(model)
 
 
 def test_tests_need_a_score(tmp_path: Path) -> None:
-    with pytest.raises(UserModelError, match="returned no score, which evaluate needs"):
+    with pytest.raises(DataError, match="returned no score, which evaluate needs"):
         located(tmp_path, PLAIN, holds_out=True)

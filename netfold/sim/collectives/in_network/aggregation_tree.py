@@ -483,15 +483,8 @@ class Candidate(NamedTuple):
 class Candidates:
     """All places where a scenario allows one job to aggregate."""
 
-    graph: nx.Graph
-    switches: Switches
-    section: InNetworkSection
+    shapes: Shapes
     location: Location
-    hosts: tuple[str, ...]
-    """Hosts of the workers, in rank order."""
-    tree_route: Callable[[int], int]
-    """The key of a parallel tree's paths, by the tree's number."""
-    job_on: Callable[[AggregationTree, int], Job]
 
     def __iter__(self) -> Iterator[Candidate]:
         """Yield all candidates, the fastest first, and then those with switches that relieve others.
@@ -501,14 +494,19 @@ class Candidates:
         """
         roots = self._roots()
         usual: Iterator[tuple[AggregationTree, ...]]
-        if self.section.trees > 1:
+        section = self.shapes.section
+        if section.trees > 1:
             usual = iter([self._parallel(roots)])
-        elif self.section.tree == "traffic" and self.section.switch == "auto" and self._shapes.able:
-            usual = iter([(self._shapes.least_traffic(),)])
+        elif (
+            self.shapes.section.tree == "traffic"
+            and self.shapes.section.switch == "auto"
+            and self.shapes.able
+        ):
+            usual = iter([(self.shapes.least_traffic(),)])
         else:
             yield from self._fastest(roots)
             usual = iter(())
-            wide = ((tree,) for root in roots[:COMPARED_MAX] for tree in self._shapes.at(root))
+            wide = ((tree,) for root in roots[:COMPARED_MAX] for tree in self.shapes.at(root))
             yield from self._relieve(wide)
         for trees in usual:
             yield self._candidate(trees)
@@ -529,18 +527,18 @@ class Candidates:
 
     def _at(self, root: str) -> Iterator[Candidate]:
         """Yield a switch alone and as the root of a tree, if both are allowed and differ."""
-        for tree in self._shapes.at(root):
+        for tree in self.shapes.at(root):
             yield self._candidate((tree,))
 
     def _candidate(self, trees: tuple[AggregationTree, ...]) -> Candidate:
-        jobs = tuple(self.job_on(tree, number) for number, tree in enumerate(trees))
-        root = self.switches.network.nodes[trees[0].switches[0]]
-        return Candidate(root, trees, jobs, job_pace(self.switches.network, *jobs))
+        jobs = tuple(self.shapes.job_on(tree, number) for number, tree in enumerate(trees))
+        root = self.shapes.switches.network.nodes[trees[0].switches[0]]
+        return Candidate(root, trees, jobs, job_pace(self.shapes.switches.network, *jobs))
 
     def _relieve(self, places: Iterable[tuple[AggregationTree, ...]]) -> Iterator[Candidate]:
         """Yield the places with too many children at a switch, changed so that they have not."""
         for trees in places:
-            changed = [self._shapes.within_limits(tree) for tree in trees]
+            changed = [self.shapes.within_limits(tree) for tree in trees]
             if any(changed):
                 yield self._candidate(tuple(new or old for new, old in zip(changed, trees, strict=True)))
 
@@ -549,17 +547,17 @@ class Candidates:
 
         A tree of least traffic is chosen by its traffic first.
         """
-        network = self.switches.network
+        network = self.shapes.switches.network
         chosen: list[AggregationTree] = []
         busy_s: dict[int, float] = {}  # each link's time for one packet of every tree, up to a constant
-        for number in range(self.section.trees):
+        for number in range(self.shapes.section.trees):
             options: list[tuple[tuple[float, ...], int, AggregationTree, dict[int, float]]] = []
             for order, root in enumerate(roots[:PARALLEL_MAX]):
-                for tree in self._shapes.at(root, number):
-                    load = job_traffic(network, self.job_on(tree, number)).load
+                for tree in self.shapes.at(root, number):
+                    load = job_traffic(network, self.shapes.job_on(tree, number)).load
                     own_s = {link: count / int(network.rate_bps[link]) for link, count in load.items()}
                     after = {**busy_s, **{link: busy_s.get(link, 0) + time for link, time in own_s.items()}}
-                    traffic = sum(load.values()) if self.section.tree == "traffic" else 0
+                    traffic = sum(load.values()) if self.shapes.section.tree == "traffic" else 0
                     spread = sum(time * time for time in after.values())
                     key = (traffic, float(f"{max(after.values()):.6e}"), float(f"{spread:.6e}"), order)
                     options.append((key, len(options), tree, after))
@@ -567,24 +565,18 @@ class Candidates:
             chosen.append(tree)
         return tuple(chosen)
 
-    @cached_property
-    def _shapes(self) -> Shapes:
-        network = self.switches.network
-        nodes = tuple(network.nodes.index(host) for host in self.hosts)
-        return Shapes(self.graph, self.switches, self.section, nodes, self.tree_route, self.job_on)
-
     def _of_own_links(self) -> float:
         """Words per second that the slowest worker, or its own link, carries."""
-        network = self.switches.network
-        nodes = [network.nodes.index(host) for host in self.hosts]
-        job = self.job_on(one_switch(nodes[0], len(nodes)), 0)
+        network = self.shapes.switches.network
+        nodes = self.shapes.hosts
+        job = self.shapes.job_on(one_switch(nodes[0], len(nodes)), 0)
         worker_links = np.flatnonzero(np.isin(network.link_source, nodes)).tolist()
         slowest = busiest_link(network, dict.fromkeys(worker_links, 1), job.frame, job.unit_packets)
         return words_per_s(job.frame, slowest.rate_bps)
 
     def _roots(self) -> list[str]:
         """Switches that can be the root, the nearest first."""
-        section, profiles = self.section, self.switches.profiles
+        section, profiles = self.shapes.section, self.shapes.switches.profiles
         if section.switch != "auto":
             if section.switch not in profiles:
                 hint = names_hint(section.switch, profiles, "switches", NAMES_SHOWN)
@@ -601,25 +593,28 @@ class Candidates:
             }  # rejected later, with a reason
             or {name for name, profile in kinds.items() if profile.can_aggregate}  # likewise
         )
+        hosts = [self.shapes.switches.network.nodes[host] for host in self.shapes.hosts]
         try:
-            roots = place_aggregators(self.graph, self.hosts, able.__contains__)
+            roots = place_aggregators(self.shapes.graph, hosts, able.__contains__)
         except TopologyError as error:
-            profiles_by_name = {**PROFILES, **self.location.scenario.profiles}
+            profiles_by_name = {**PROFILES, **self.location.scenario.switch_profiles}
             programmable = ", ".join(
                 name for name, profile in profiles_by_name.items() if profile.can_aggregate
             )
-            message, hint = split_message_and_hint(self.graph, error)
-            raise self.location.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
+            message, hint = split_message_and_hint(self.shapes.graph, error)
+            key = self.shapes.switches.profile_key
+            raise self.location.error(key, message, f"{hint}: {programmable}") from None
         self._check_tier(roots)
-        return [name for name in roots if self._shapes.allows(name)]
+        return [name for name in roots if self.shapes.allows(name)]
 
     def _check_tier(self, roots: list[str]) -> None:
         """Reject `aggregators` that no switch which could aggregate belongs to."""
-        shapes, nodes = self._shapes, self.graph.nodes
+        shapes, graph = self.shapes, self.shapes.graph
+        nodes = graph.nodes
         if any(shapes.allows(name) for name in roots):
             return
         where = "next to a worker" if shapes.wanted == "tor" else "of the highest tier"
-        counts = Counter(nodes[name]["profile"] for name in switches(self.graph) if shapes.allows(name))
+        counts = Counter(nodes[name]["profile"] for name in switches(graph) if shapes.allows(name))
         profiles = ", ".join(f"{profile!r} on {count}" for profile, count in counts.items())
         tier_names = ", ".join(
             f"{name} (tier {nodes[name]['tier']}, {nodes[name]['profile']})" for name in roots[:3]

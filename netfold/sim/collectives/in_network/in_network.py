@@ -166,18 +166,7 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
     )
     assert isinstance(switches, Switches)
     switches.network = site.network
-    placed_job = InNetworkResolver(
-        site.graph,
-        switches,
-        site.occupied,
-        section,
-        job.codec,
-        job.device,
-        job.location,
-        job.index,
-        job.hosts,
-        job.elements,
-    ).resolve()
+    placed_job = InNetworkResolver(job, switches, section).resolve()
     site.network = switches.network
     bounds = (wire_bound(site.network, *placed_job.jobs), host_bound(site.network, *placed_job.jobs))
     return Resolved(

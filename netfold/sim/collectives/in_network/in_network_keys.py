@@ -21,7 +21,7 @@ from netfold.sim.keys import (
     described,
     named_or_count,
 )
-from netfold.switch.program import Option, ProgramSpec
+from netfold.switch.program import ProgramOption, ProgramSpec
 from netfold.switch.programs import default_program, formats, names_of, programs, runnable
 from netfold.units import SIZE, TIME
 
@@ -44,7 +44,7 @@ def owners(key: str) -> list[str]:
     return names_of(lambda spec: any(option.name == key for option in spec.options))
 
 
-def options() -> dict[str, Option]:
+def options() -> dict[str, ProgramOption]:
     """Keys that programs define, by name."""
     return {option.name: option for spec in runnable().values() for option in spec.options}
 
@@ -246,7 +246,7 @@ class SwitchKeys(CollectiveSection):
 _TYPES: dict[str, Any] = {"time": Time, "size": Size, "count": Count, "flag": bool, "text": str}
 
 
-def _field(option: Option) -> tuple[Any, Any]:
+def _field(option: ProgramOption) -> tuple[Any, Any]:
     """The pydantic field of a key that a program defines."""
     quantity = {"time": TIME, "size": SIZE}.get(option.kind)
     default = quantity.parse(option.default) if quantity and option.default is not None else option.default

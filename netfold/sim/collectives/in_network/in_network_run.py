@@ -195,14 +195,6 @@ class Units(NamedTuple):
         return slice(self.first, self.first + self.size)
 
 
-class _Divided(NamedTuple):
-    """How a message is divided, and how many words of its result come of each that is sent."""
-
-    units: tuple[Units, ...]
-    """The units of each tree."""
-    width: int
-
-
 class Shares:
     """The shares of the messages of a job's latest step; all workers divide a message alike."""
 
@@ -211,7 +203,8 @@ class Shares:
         self._unit_words = unit_packets * packet_words
         self._opened = [0] * workers  # messages of each worker, over the run
         self._step = -1
-        self._found: dict[tuple[OperationId, int], _Divided] = {}
+        # The units of each tree, and how many words of the result come of each that is sent.
+        self._found: dict[tuple[OperationId, int], tuple[tuple[Units, ...], int]] = {}
 
     def of(self, worker: int, operation_id: OperationId, part: int, segment: Segment) -> tuple[Units, ...]:
         """The share of each tree in the message that a worker sends next: all workers send the same ones."""
@@ -222,10 +215,8 @@ class Shares:
             self._found.clear()
         if (operation_id, part) not in self._found:
             units = divide_units(-(-segment.size // self._unit_words), self._trees, number)
-            self._found[operation_id, part] = _Divided(
-                units, words_per_word(segment.merge, segment.lane_bits)
-            )
-        return self._found[operation_id, part].units
+            self._found[operation_id, part] = units, words_per_word(segment.merge, segment.lane_bits)
+        return self._found[operation_id, part][0]
 
     def locate(self, operation_id: OperationId, part: int, word: int) -> tuple[int, int]:
         """The tree that carried a word of a result, and the word's number in that tree's share."""
@@ -267,14 +258,6 @@ def divide_units(units: int, trees: int, number: int) -> tuple[Units, ...]:
 # Runs aggregation in switches: every worker streams its words to a switch and receives the sums.
 
 
-class JobTree(NamedTuple):
-    """One aggregation tree of a job."""
-
-    job: int
-    """The job's number in the engine."""
-    places: Places
-
-
 class InNetwork:
     """One job on its switches.
 
@@ -294,7 +277,8 @@ class InNetwork:
         job = self._plan = trees[0]
         self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
-        self._trees = tuple(JobTree(fabric.add_job(tree, owner, ranks), Places(tree)) for tree in trees)
+        # Each with the number that the engine gives it.
+        self._trees = tuple((fabric.add_job(tree, owner, ranks), Places(tree)) for tree in trees)
         self._shares = Shares(len(trees), self._workers, job.unit_packets, job.frame.elements)
         self._results = Results(self._workers, self._unit_words, job.unit_packets)
 
@@ -441,7 +425,7 @@ class InNetwork:
     def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Slot, version and unit in which a word was merged, and its tree if there are several."""
         number, word = self._shares.locate(operation_id, part, word)
-        location = self._trees[number].places.locate(operation_id, part, word)
+        location = self._trees[number][1].locate(operation_id, part, word)
         return f"tree {number}, {location}" if len(self._trees) > 1 else location
 
     def share(self) -> float:

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
-
 from netfold.errors import ScenarioError, did_you_mean
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
-from netfold.homomorphic.merge import words_per_word
+from netfold.homomorphic.merge import Merge, words_per_word
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.collective import check_absence, check_workers
+from netfold.sim.collectives.collective import JobContext, check_absence, check_workers
 from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
-from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, none_fits
+from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, Shapes, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
 from netfold.sim.collectives.ring import Ring
@@ -35,10 +33,10 @@ from netfold.sim.plan.idle_network import (
     slots_needed,
     wire_bound,
 )
-from netfold.sim.plan.plan import HostAllocation, SwitchPasses, custom_header_bytes, frame_of, with_members
+from netfold.sim.plan.plan import HostAllocation, custom_header_bytes, frame_of, with_members
 from netfold.sim.workload.hardware import Device, memory_bps
 from netfold.switch.fit import Fit
-from netfold.switch.program import names_of
+from netfold.switch.program import Demand, names_of
 from netfold.topologies.network import SWITCHES, Network, flow_key_plain, path, planned_key
 from netfold.units import PS_PER_S, TIME
 
@@ -261,27 +259,18 @@ class PlacedJob:
 
     jobs: tuple[Job, ...]  # one per tree
     codec: Codec
-    passes: SwitchPasses
+    passes: tuple[int, int]
     """Passes at the root."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class InNetworkResolver:
-    """Resolves one job's collective; `hosts` are those of its workers, in rank order."""
+    """Resolves one job's collective."""
 
-    graph: nx.Graph
+    job: JobContext
     switches: Switches
-    occupied: HostAllocation
     section: InNetworkSection
-    codec: Codec
-    device: Device
-    location: Location
-    index: int
-    """The job's number in its variant."""
-    hosts: tuple[str, ...]
-    elements: int
-    """Elements that one operation sums."""
 
     def resolve(self) -> PlacedJob:
         """The job.
@@ -313,14 +302,14 @@ class InNetworkResolver:
         """Reject a number that messages and trees do not divide."""
         section = self.section
         if section.trees > 1 and slots < section.trees * section.message_packets:
-            raise self.location.job_error(
+            raise self.job.location.job_error(
                 "collective.trees",
                 f"{slots} slots cannot be divided among {section.trees} trees in whole messages of "
                 f"{section.message_packets} packets",
                 f"use {slots // section.message_packets} trees at most, or more collective.slots",
             )
         if slots % section.message_packets:
-            raise self.location.job_error(
+            raise self.job.location.job_error(
                 "collective.slots",
                 f"{slots} slots cannot be divided into messages of {section.message_packets} packets",
                 f"use a multiple of {section.message_packets}",
@@ -347,33 +336,30 @@ class InNetworkResolver:
         return dataclasses.replace(self, section=self.section.model_copy(update={"slots": slots}))
 
     def _candidates(self) -> Candidates:
-        return Candidates(
-            self.graph,
-            self.switches,
-            self.section,
-            self.location,
-            self.hosts,
-            self._tree_route,
-            self._job,
-        )
+        graph, nodes = self.job.site.graph, self.job.nodes
+        shapes = Shapes(graph, self.switches, self.section, nodes, self._tree_route, self._job)
+        return Candidates(shapes, self.job.location)
 
     def _warnings(self, jobs: tuple[Job, ...]) -> tuple[str, ...]:
         """Warnings if streams crowd on few links, and, with a remedy, if a ring would be faster."""
         hosts = jobs[0].hosts
         if len(hosts) == 1:
             return ()
-        network, seed = self.switches.network, self.location.scenario.seed
+        network, seed = self.switches.network, self.job.location.scenario.seed
         streams = [(job.switch, *stream) for job in jobs for stream in zip(hosts, job.routes, strict=True)]
         crowded = crowding_warnings(
             network, [path(network, host, switch, route) for switch, host, route in streams if route >= 0]
         )
         outline = Ring(kind="ring").outline(len(hosts))
-        routed = Routed.by_seed(outline, network, hosts, seed, self.index)
+        routed = Routed.by_seed(outline, network, hosts, seed, self.job.index)
         ring = pace_of(routed, frame_of(RING_FRAME))
         pace = job_pace(network, *jobs)
-        if not is_ring_faster(pace, ring, self.elements):
+        if not is_ring_faster(pace, ring, self.job.elements):
             return crowded
-        return (*crowded, slower_than_ring(pace, ring, network, self.elements, self._remedy(pace, ring)))
+        return (
+            *crowded,
+            slower_than_ring(pace, ring, network, self.job.elements, self._remedy(pace, ring)),
+        )
 
     def _remedy(self, pace: Pace, ring: Pace) -> str:
         """The change that makes the job no slower than a ring."""
@@ -393,10 +379,10 @@ class InNetworkResolver:
     def _place(self, candidate: Candidate) -> PlacedJob:
         """The job at one candidate place; raises like `resolve`."""
         jobs, fit = self._reserve(candidate)
-        jobs = with_timeouts(self.section, self.location, self.switches.network, jobs)
+        jobs = with_timeouts(self.section, self.job.location, self.switches.network, jobs)
         self._check_multicast(jobs)
-        codec = self.codec.carried_by(window_carrier(self.switches.network, jobs, self.device))
-        return PlacedJob(jobs, codec, SwitchPasses(fit.packet_passes, fit.read_passes))
+        codec = self.job.codec.carried_by(window_carrier(self.switches.network, jobs, self.job.device))
+        return PlacedJob(jobs, codec, (fit.packet_passes, fit.read_passes))
 
     def _reserve(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
         """The trees of the job with their slots and loopback links, and the fit at the first root."""
@@ -413,21 +399,25 @@ class InNetworkResolver:
 
     def _request(self, candidate: Candidate) -> SwitchRequest:
         """What each tree asks of its switches; raises if the codec does not support so many workers."""
-        section, overflow = self.section, self._overflow(candidate.root)
+        section, codec, overflow = self.section, self.job.codec, self._overflow(candidate.root)
         may_wrap = not section.spec.only_overflow
-        check_workers(self.location, self.codec, len(self.hosts), overflow, may_wrap=may_wrap)
+        check_workers(self.job.location, self.job.codec, len(self.job.hosts), overflow, may_wrap=may_wrap)
         return SwitchRequest(
-            self.location,
+            self.job.location,
             section,
-            frame_of(section.frame).elements,
-            self.codec.merges,
+            Demand(
+                workers=1,
+                slots=self._slots,
+                words=frame_of(section.frame).elements,
+                header_bytes=custom_header_bytes(section.frame),
+                lane_bits=codec.lane_bits,
+                is_lifted=Merge.TABLE_ADD in codec.merges,
+                may_be_absent=codec.may_be_absent,
+            ),
+            codec.merges,
             overflow,
             candidate.pace.busiest.stream_bps,
-            self._slots,
-            custom_header_bytes(section.frame),
-            self.codec.lane_bits,
-            self.codec.may_be_absent,
-            self.codec.instead,
+            codec.instead,
         )
 
     @property
@@ -446,7 +436,7 @@ class InNetworkResolver:
             for split in with_splits(self.switches.network, job, lambda _: True).splits:
                 if not self.switches.profile_of(split.switch).multicast:
                     name = self.switches.network.nodes[split.switch]
-                    raise self.location.job_error(
+                    raise self.job.location.job_error(
                         "collective.multicast",
                         f"switch {name} (profile {self.switches.profiles[name].name!r}) cannot copy "
                         "results that split there",
@@ -454,19 +444,19 @@ class InNetworkResolver:
                     )
 
     def _check_codec(self) -> None:
-        codec, program = self.codec, self.section.spec
+        codec, program = self.job.codec, self.section.spec
         if not program.is_all_or_nothing and not codec.is_linear:
-            raise self.location.job_error(
+            raise self.job.location.job_error(
                 "codec",
                 f"codec {codec.kind!r} cannot decode the sum of only some workers' messages, "
                 f"which program {program.name} may deliver",
                 f"{_other_programs(codec)}, or codec fixed_point with a factor, for example "
                 "{kind: fixed_point, factor: 1e6}",
             )
-        check_absence(self.location, codec, f"program {program.name}", program.carries_absence)
+        check_absence(self.job.location, codec, f"program {program.name}", program.carries_absence)
         able = codec.merges if program.merges is None else program.merges
         if refused := sorted(merge.value for merge in codec.merges - able):
-            raise self.location.job_error(
+            raise self.job.location.job_error(
                 "codec",
                 f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program.name} cannot do "
                 f"(it does {', '.join(sorted(merge.value for merge in able))})",
@@ -475,12 +465,13 @@ class InNetworkResolver:
             )
 
     def _route(self, source: int, target: int) -> int:
-        return flow_key_plain(self.location.scenario.seed, self.index, source, target)
+        return flow_key_plain(self.job.location.scenario.seed, self.job.index, source, target)
 
     def _tree_route(self, number: int) -> int:
         """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
         first = (
-            mix_plain(self.location.scenario.seed, rng_streams.SWITCH_ROUTE, self.index, _ALL_WORKERS) >> 33
+            mix_plain(self.job.location.scenario.seed, rng_streams.SWITCH_ROUTE, self.job.index, _ALL_WORKERS)
+            >> 33
         )
         return planned_key((first + number) % 2**31)
 
@@ -506,13 +497,13 @@ class InNetworkResolver:
             or section.multicast != "off"
         )
         job = Job(
-            hosts=tuple(map(numbers.__getitem__, self.hosts)),
+            hosts=tuple(map(numbers.__getitem__, self.job.hosts)),
             switch=tree.switches[0],
             slot_base=slot_base,
             unit_packets=section.message_packets,
             sender=Sender(
                 with_members(frame_of(section.frame))
-                if self.codec.may_be_absent
+                if self.job.codec.may_be_absent
                 else frame_of(section.frame),
                 self._slots,
                 timeout_ps=0,
@@ -522,7 +513,7 @@ class InNetworkResolver:
             ),
             routes=tuple(
                 self._tree_route(number) if is_tree else self._route(worker, SWITCHES)
-                for worker in range(len(self.hosts))
+                for worker in range(len(self.job.hosts))
             ),
             loopback_link=links[0],
             program=section.spec,
@@ -532,7 +523,8 @@ class InNetworkResolver:
             homes=tree.homes if below else (),
             slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
             lanes=max(
-                (words_per_word(merge, self.codec.lane_bits) for merge in self.codec.merges), default=1
+                (words_per_word(merge, self.job.codec.lane_bits) for merge in self.job.codec.merges),
+                default=1,
             ),
             server=self._server(),
         )
@@ -544,9 +536,9 @@ class InNetworkResolver:
         """The parameter server, if the program has one; raises like `resolve`."""
         if not self.section.spec.has_server:
             return None
-        network, occupied = self.switches.network, self.occupied
-        route = self._route(SWITCHES, len(self.hosts))
-        return resolve_server(self.section, self.location, network, occupied, route)
+        network, occupied = self.switches.network, self.job.site.occupied
+        route = self._route(SWITCHES, len(self.job.hosts))
+        return resolve_server(self.section, self.job.location, network, occupied, route)
 
 
 def _other_programs(codec: Codec) -> str:

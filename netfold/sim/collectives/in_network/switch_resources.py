@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from netfold.errors import ScenarioError
-from netfold.homomorphic.merge import WORD_BITS, Merge
+from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import with_loopback
@@ -54,49 +54,34 @@ class SlotAllocation:
     """The resources that it takes at the root."""
 
 
-class Lanes(NamedTuple):
-    """How a job's registers are divided: the fields of `Demand` of the same names."""
-
-    lane_bits: int
-    is_lifted: bool
-
-
 @dataclass(frozen=True)
 class SwitchRequest:
     """What a job needs of every switch of its tree."""
 
     location: Location
     section: InNetworkSection
-    words: int
+    demand: Demand
+    """That of a switch with one worker: slots of one tree, words, and how registers are divided."""
     merges: Collection[Merge]
     overflow: str  # one of `switch.profiles.OVERFLOWS`
     stream_bps: int
     """Rate of every worker's packets, limited by the job's busiest link."""
-    slots: int
-    """Slots of one tree."""
-    header_bytes: int | None = None
-    """Header bytes of a custom frame."""
-    lane_bits: int = WORD_BITS
-    """Bits of a lane of sums."""
-    may_be_absent: bool = False
-    """Whether workers may be absent from messages that merge."""
     instead: str = ""  # a codec for switches that cannot merge this one's words
 
     @property
-    def lanes(self) -> Lanes:
-        """How its registers are divided."""
-        return Lanes(self.lane_bits, Merge.TABLE_ADD in self.merges)
+    def slots(self) -> int:
+        """Slots of one tree."""
+        return self.demand.slots
 
 
-def slot_bits(lanes: Lanes) -> int:
+def slot_bits(demand: Demand) -> int:
     """Bits of registers for each word of a packet."""
-    demand = Demand(workers=1, slots=1, words=1, **lanes._asdict())
     return demand.values_per_word * demand.adder_bits
 
 
-def of_lanes(lanes: Lanes) -> str:
+def lanes_in_words(demand: Demand) -> str:
     """What errors call registers that are divided so."""
-    return f"{'codes lifted to ' if lanes.is_lifted else ''}lanes of {lanes.lane_bits} bits"
+    return f"{'codes lifted to ' if demand.is_lifted else ''}lanes of {demand.lane_bits} bits"
 
 
 def entries(section: InNetworkSection) -> int | None:
@@ -257,13 +242,7 @@ class Switches:
 
     def _job_on(self, request: SwitchRequest, node: int, children: int, slots_end: int) -> _JobOnSwitch:
         profile = self.profile_of(node)
-        demand = Demand(
-            workers=children,
-            slots=1,
-            words=request.words,
-            may_be_absent=request.may_be_absent,
-            **request.lanes._asdict(),
-        )
+        demand = replace(request.demand, workers=children, slots=1, header_bytes=None)
         program = declare_on(profile, request.section.program, demand)
         streams = loopback_streams(profile, program) if profile.kind == PIPELINE else 0
         return _JobOnSwitch(request, children, slots_end, streams)
@@ -276,15 +255,16 @@ class Switches:
         own_bps, *others_bps = self._loopback_rates(profile, [job, *others])
         alone = replace(
             self._demand(profile, job),
-            may_be_absent=any(tenant.request.may_be_absent for tenant in [job, *others]),
+            may_be_absent=any(tenant.request.demand.may_be_absent for tenant in [job, *others]),
         )
         fit_alone = fit(profile, section.program, alone, any_words=False)
         if not others:
             return fit_alone
-        widest = max((tenant.request.lanes for tenant in (job, *others)), key=slot_bits)
+        widest = max((tenant.request.demand for tenant in (job, *others)), key=slot_bits)
         together = replace(
             alone,
-            **widest._asdict(),
+            lane_bits=widest.lane_bits,
+            is_lifted=widest.is_lifted,
             slots=entries(section) or max(tenant.slots_end for tenant in (job, *others)),
             jobs=len(others) + 1,
             rate_bps=own_bps,
@@ -301,14 +281,12 @@ class Switches:
 
     def _demand(self, profile: Profile, job: _JobOnSwitch) -> Demand:
         """What a job alone asks of a switch."""
-        return Demand(
+        demand = job.request.demand
+        return replace(
+            demand,
             workers=job.children,
-            slots=entries(job.request.section) or job.request.slots,
-            words=job.request.words,
+            slots=entries(job.request.section) or demand.slots,
             rate_bps=self._loopback_rates(profile, [job])[0],
-            header_bytes=job.request.header_bytes,
-            may_be_absent=job.request.may_be_absent,
-            **job.request.lanes._asdict(),
         )
 
     def _loopback_rates(self, profile: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
@@ -359,18 +337,19 @@ class Switches:
                     f"it cannot also run {section.program}",
                     "use the same program, or another switch",
                 )
-            if other_request.words != request.words:
+            if other_request.demand.words != request.demand.words:
                 raise location.job_error(
                     "collective.frame",
-                    f"switch {name} takes packets of {other_request.words} words for {job.name_in_errors}, "
-                    f"not of {request.words}",
+                    f"switch {name} takes packets of {other_request.demand.words} words for "
+                    f"{job.name_in_errors}, not of {request.demand.words}",
                     "use the same frame, or another switch",
                 )
-            if self.profile_of(node).kind == PIPELINE and other_request.lanes != request.lanes:
+            lanes, other_lanes = lanes_in_words(request.demand), lanes_in_words(other_request.demand)
+            if self.profile_of(node).kind == PIPELINE and lanes != other_lanes:
                 raise location.job_error(
                     "codec",
-                    f"switch {name} has registers for {of_lanes(other_request.lanes)} "
-                    f"for {job.name_in_errors}, not for {of_lanes(request.lanes)}",
+                    f"switch {name} has registers for {other_lanes} for {job.name_in_errors}, "
+                    f"not for {lanes}",
                     "use codecs with the same lanes, or another switch",
                 )
             shared = entries(other_request.section)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,10 +32,11 @@ else:
 _SPANS = "and the question repeats the answer, a span drawn at random"
 
 
+@dataclass(frozen=True)
 class BertQa(BuiltIn):
     """BERT-base, which finds the answer to a question in a text."""
 
-    kind: Literal["bert_qa"] = "bert_qa"
+    kind: ClassVar[str] = "bert_qa"
     vocabulary: Pieces = 30_522
     """Pieces of words (WordPiece); they are learned from the data and kept in the cache."""
     sequence: Sequence = 384
@@ -64,15 +65,13 @@ class BertQa(BuiltIn):
     metric: ClassVar[str] = "exact match"
     densities: ClassVar[tuple[Density, ...]] = (Density(1, 0.7819, 0.7831, {"sequence": 64}),)
 
-    @model_validator(mode="after")
-    def _has_positions(self) -> BertQa:
+    def __post_init__(self) -> None:
         check_heads(self.heads, self.width)
         if self.sequence > self.positions:
             raise ValueError(
                 f"sequence is {self.sequence}, more than the {self.positions} positions\n"
                 "make positions larger"
             )
-        return self
 
     @property
     def rows(self) -> Mapping[str, Rows]:

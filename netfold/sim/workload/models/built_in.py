@@ -11,18 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from netfold.homomorphic.message import Tensor as Described
-from netfold.sim.keys import keys
+from netfold.sim.keys import keys, written
 from netfold.sim.workload.layers import place_tensors
-from netfold.sim.workload.model import (
-    Data,
-    Density,
-    Model,
-    ModelFacts,
-    ModelOption,
-    Parts,
-    Rows,
-    TaskSettings,
-)
+from netfold.sim.workload.model import Data, Density, Model, ModelFacts, Parts, Rows, TaskSettings
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.weights import drawing
@@ -59,7 +50,7 @@ class BuiltIn(Model):
 
     def known(self) -> ModelFacts:
         """The facts, found anew."""
-        defaults = type(self)(kind=self.kind).model_dump(mode="json")
+        defaults = written(type(self)())
         return ModelFacts(
             title=self.title,
             meaning=(type(self).__doc__ or "").strip(),
@@ -69,7 +60,7 @@ class BuiltIn(Model):
             data=self.data,
             densities=self.densities,
             options={
-                name: ModelOption(defaults[name], field.description or "")
+                name: (defaults[name], field.description or "")
                 for name, field in keys(type(self)).items()
                 if name != "kind"
             },

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -14,10 +15,11 @@ CONVOLUTIONS = (32, 64)  # channels
 HIDDEN, CLASSES, SIDE = 128, 10, 28
 
 
+@dataclass(frozen=True)
 class CnnModel(ImageModel):
     """A small convolutional network: two convolutions 3 x 3 and two linear layers."""
 
-    kind: Literal["cnn"] = "cnn"
+    kind: ClassVar[str] = "cnn"
 
     title: ClassVar[str] = "CNN"
     source: ClassVar[str] = (

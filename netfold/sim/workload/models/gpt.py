@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,10 +24,11 @@ from netfold.sim.workload.models.text import (
 )
 
 
+@dataclass(frozen=True)
 class Gpt(BuiltIn):
     """A small GPT, which predicts the next character or word of a text."""
 
-    kind: Literal["gpt"] = "gpt"
+    kind: ClassVar[str] = "gpt"
     unit: Literal["characters", "words"] = "characters"
     """What its tokens are."""
     vocabulary: Vocabulary = 65
@@ -55,10 +56,8 @@ class Gpt(BuiltIn):
     )
     metric: ClassVar[str] = "perplexity"
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Gpt:
+    def __post_init__(self) -> None:
         check_heads(self.heads, self.width)
-        return self
 
     def module(self) -> nn.Module:
         """Its network."""

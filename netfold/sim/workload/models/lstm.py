@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,10 +25,11 @@ _PLAYS = "38 plays by Shakespeare"
 _BOTH = f"{_PLAYS} and the King James Bible"
 
 
+@dataclass(frozen=True)
 class LstmModel(BuiltIn):
     """An LSTM that predicts the next word of a text, with a softmax over its vocabulary."""
 
-    kind: Literal["lstm"] = "lstm"
+    kind: ClassVar[str] = "lstm"
     vocabulary: Vocabulary = 10_000
     """Words with weights of their own: the most frequent ones; one stands for all others."""
     embedding: Count = 256
@@ -72,10 +73,11 @@ class LstmModel(BuiltIn):
         return (no_tokens(1, self.bptt),)
 
 
+@dataclass(frozen=True)
 class LstmBillion(BuiltIn):
     """An LSTM of the shape for the One Billion Word benchmark, with a sampled softmax."""
 
-    kind: Literal["lstm_1b"] = "lstm_1b"
+    kind: ClassVar[str] = "lstm_1b"
     vocabulary: Vocabulary = 793_471
     """Words with weights of their own."""
     embedding: Count = 256
@@ -99,14 +101,12 @@ class LstmBillion(BuiltIn):
     metric: ClassVar[str] = "perplexity"
     densities: ClassVar[tuple[Density, ...]] = (Density(16, 0.0506, 0.0737), Density(128, 0.0511, 0.0754))
 
-    @model_validator(mode="after")
-    def _samples_are_found(self) -> LstmBillion:
+    def __post_init__(self) -> None:
         if 2 * self.samples > self.vocabulary:
             raise ValueError(
                 f"samples is {self.samples:,}, more than half of the vocabulary of {self.vocabulary:,}\n"
                 f"use {self.vocabulary // 2:,} at most, or model lstm, whose softmax is over all words"
             )
-        return self
 
     @property
     def rows(self) -> Mapping[str, Rows]:
@@ -236,13 +236,6 @@ def _table(rows: int, columns: int) -> nn.Embedding:
 _TESTED_TOKENS = 1024  # the softmax of a test is over the whole vocabulary
 
 
-class Sampled(NamedTuple):
-    """Different words, and in how many draws they were found."""
-
-    words: NDArray[np.int64]  # (count,), in the order in which they were drawn
-    draws: int
-
-
 class SampledTokens(NextTokens):
     """The next word, with a softmax over sampled words, which all words of a batch share.
 
@@ -256,9 +249,9 @@ class SampledTokens(NextTokens):
     def batch(self, shard: NDArray[np.int64], draw: Draw) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs of `SampledLstm`, and the column of the right class: 0 for each word."""
         (words,), successors = super().batch(shard, draw)
-        sampled = log_uniform(self._samples, self._vocabulary, draw.keyed("sampled words"))
-        classes = np.concatenate((successors.flatten().numpy(), sampled.words))
-        counts = expected_counts(classes, self._vocabulary, sampled.draws)
+        sampled_words, draws = log_uniform(self._samples, self._vocabulary, draw.keyed("sampled words"))
+        classes = np.concatenate((successors.flatten().numpy(), sampled_words))
+        counts = expected_counts(classes, self._vocabulary, draws)
         inputs = words, torch.from_numpy(classes), torch.from_numpy(logs(counts).astype(np.float32))
         return inputs, torch.zeros(successors.numel(), dtype=torch.int64)
 
@@ -268,8 +261,10 @@ class SampledTokens(NextTokens):
         return module.losses(tokens, targets.flatten())
 
 
-def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> Sampled:
-    """Draw words until `count` different ones are found; word k has the probability of `probabilities`.
+def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> tuple[NDArray[np.int64], int]:
+    """Draw words until `count` different ones are found, and count the draws.
+
+    Word k has the probability of `probabilities`, and words are in the order in which they were drawn.
 
     It is the distribution of words by rank (Zipf), and TensorFlow's log_uniform_candidate_sampler. `count` is
     at most the vocabulary.
@@ -280,7 +275,7 @@ def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> 
         samples = np.concatenate((samples, np.clip(more, 0, vocabulary - 1)))  # exp may round up
         first = np.sort(np.unique(samples, return_index=True)[1])
         if len(first) >= count:
-            return Sampled(samples[first[:count]], int(first[count - 1]) + 1)
+            return samples[first[:count]], int(first[count - 1]) + 1
 
 
 def probabilities(words: NDArray[np.int64], vocabulary: int) -> NDArray[np.float64]:

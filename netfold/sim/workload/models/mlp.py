@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -40,10 +41,11 @@ class Perceptron(ImageModel):
         return (torch.zeros(1, self.sizes[0]),)
 
 
+@dataclass(frozen=True)
 class Mlp(Perceptron):
     """A small classifier of digits, 64-128-10."""
 
-    kind: Literal["mlp"] = "mlp"
+    kind: ClassVar[str] = "mlp"
 
     title: ClassVar[str] = "MLP 64-128-10"
     source: ClassVar[str] = "a perceptron for the 8 by 8 pixels of scikit-learn's digits"
@@ -55,10 +57,11 @@ class Mlp(Perceptron):
         return 64, 128, 10
 
 
+@dataclass(frozen=True)
 class Mlp784(Perceptron):
     """A larger classifier of digits, 784-512-10."""
 
-    kind: Literal["mlp_784"] = "mlp_784"
+    kind: ClassVar[str] = "mlp_784"
     hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = (512,)
     """Sizes of its hidden layers."""
 

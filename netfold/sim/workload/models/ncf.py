@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,10 +32,11 @@ EXPANDED = {  # copies, and the ratings whose numbers of users and items they co
 }
 
 
+@dataclass(frozen=True)
 class Ncf(BuiltIn):
     """Neural collaborative filtering (NeuMF): which films does a user rate?"""
 
-    kind: Literal["ncf"] = "ncf"
+    kind: ClassVar[str] = "ncf"
     expand: Pair = (1, 1)
     """Copies of the users and of the items; [147, 16] gives the size of MovieLens-20M."""
     sparse: bool = False

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netfold.errors import NetfoldError, shown
 from netfold.kinds import register, registered
-from netfold.sim.keys import Section, refuse_unknown
+from netfold.sim.keys import AnySection, ByKind, by_kind, of_kind, read, refuse_unknown
 from netfold.sim.workload.model import Density, Model, ModelFacts, TaskSettings
-from netfold.sim.workload.user_model import PATTERN, UserModel, require_function
+from netfold.sim.workload.user_model import HOW, PATTERN, UserModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,11 +85,17 @@ def key_of(written: object) -> str:
         return ""
 
 
+@dataclass(frozen=True)
 class ListedModel(Model):
     """A model whose facts are in the table: PyTorch is imported when it is built."""
 
-    kind: str
     key: str
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]  # of an instance
+        """The kind that the key names."""
+        kind: str = json.loads(self.key)["kind"] if self.key.startswith("{") else self.key
+        return kind
 
     @property
     def facts(self) -> ModelFacts:
@@ -103,11 +111,11 @@ class ListedModel(Model):
     @property
     def whole(self) -> BuiltIn:
         """The model with its options."""
-        written = self.written if isinstance(self.written, dict) else {"kind": self.kind}
+        written = self.written if isinstance(self.written, dict) else {}
         options = {
             name: tuple(value) if isinstance(value, list) else value for name, value in written.items()
         }
-        return classes()[self.kind].model_validate(options)
+        return read(classes()[self.kind], {name: options[name] for name in options if name != "kind"})
 
     def module(self) -> nn.Module:
         """That of the whole model."""
@@ -121,14 +129,15 @@ class ListedModel(Model):
 @cache
 def classes() -> dict[str, type[BuiltIn]]:
     """The classes of netfold's own models by kind, in the order of their files; imports PyTorch."""
+    from netfold.sim.workload.models.built_in import BuiltIn
+
     package = __name__.rpartition(".")[0]
     classes_by_kind: dict[str, type[BuiltIn]] = {}
     for module in iter_modules([str(TABLE.parent)]):
         for value in vars(import_module(f"{package}.{module.name}")).values():
             is_model = isinstance(value, type) and issubclass(value, Model) and not inspect.isabstract(value)
-            kind = value.model_fields["kind"].default if is_model else None
-            if isinstance(kind, str) and kind != "user":
-                classes_by_kind[kind] = register(value)
+            if is_model and issubclass(value, BuiltIn) and hasattr(value, "kind"):
+                classes_by_kind[value.kind] = register(value)
     return classes_by_kind
 
 
@@ -140,7 +149,7 @@ def model_named(kind: str) -> Model:
     KeyError
         There is no such model.
     """
-    return ListedModel(kind=kind, key=kind) if kind in _own_kinds() else _others()[kind](kind=kind)
+    return ListedModel(kind) if kind in _own_kinds() else _others()[kind]()
 
 
 def read_model(value: object) -> Model:
@@ -150,16 +159,18 @@ def read_model(value: object) -> Model:
     if not isinstance(value, str | dict):
         raise ValueError(f"must be the name of a model, or a mapping, found {shown(value)}")
     if isinstance(value, str) and any(sign in value for sign in (":", "/", ".")):
-        return UserModel(make=require_function(value))
+        if not re.fullmatch(PATTERN, value):
+            raise ValueError(f"cannot read {value!r}\n{HOW}")
+        return UserModel(value)
     kind = value if isinstance(value, str) else value.get("kind")
     if isinstance(value, str):
         refuse_unknown(value, model_kinds())
     if (key := key_of(value)) in _table():
-        return ListedModel(kind=str(kind), key=key)
+        return ListedModel(key)
     others = _others()
-    sections = _sections((others[kind], UserModel) if kind in others else model_sections())
-    model: Model = sections.validate_python({"kind": value} if isinstance(value, str) else value)
-    return ListedModel(kind=model.kind, key=key) if (key := key_of(model.written)) in _table() else model
+    models = (others[kind], UserModel) if kind in others else model_sections()
+    model: Any = of_kind({"kind": value} if isinstance(value, str) else value, by_kind(models))
+    return ListedModel(key) if (key := key_of(model.written)) in _table() else model
 
 
 def known_densities(kind: str) -> Iterator[tuple[Model, Density]]:
@@ -173,23 +184,22 @@ def data_names() -> tuple[str, ...]:
     return tuple(sorted({data.name for kind in model_kinds() for data in facts_of(kind).data}))
 
 
-def model_sections() -> tuple[type[Section], ...]:
+def model_sections() -> tuple[type[Model], ...]:
     """What the key `model` may hold; imports PyTorch."""
     return (*classes().values(), *_others().values(), UserModel)
 
 
-@cache
-def _sections(models: tuple[type[Section], ...]) -> TypeAdapter[Model]:
-    sections: Any = Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
-    return TypeAdapter(sections)
-
-
-class _Named:
+class _Named(ByKind):
     """Reads the key `model`; options that are not in the table are read by the model's own class."""
+
+    def sections(self, source: Any) -> Mapping[str, Callable[[], type[AnySection]]]:
+        """All models."""
+        return by_kind(model_sections())
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             read_model,
+            metadata={"marked": source},
             serialization=core_schema.plain_serializer_function_ser_schema(lambda model: model.written),
         )
 
@@ -198,7 +208,7 @@ class _Named:
     ) -> JsonSchemaValue:
         names: JsonSchemaValue = {"enum": list(model_kinds()), "type": "string"}
         user_model: JsonSchemaValue = {"type": "string", "pattern": PATTERN, "examples": ["./mine.py:make"]}
-        return {"anyOf": [names, user_model, handler(_sections(model_sections()).core_schema)]}
+        return {"anyOf": [names, user_model, super().__get_pydantic_json_schema__(schema, handler)]}
 
 
 AnyModel = Annotated[Model, _Named()]

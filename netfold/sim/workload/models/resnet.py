@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, cast
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -45,10 +46,11 @@ class _ResNet(ImageModel):
         return ResNet(self.stages, self.classes, is_large=self.side > 32)
 
 
+@dataclass(frozen=True)
 class ResNet20(_ResNet):
     """ResNet-20 for images of 32 by 32 pixels and 10 classes."""
 
-    kind: Literal["resnet20"] = "resnet20"
+    kind: ClassVar[str] = "resnet20"
 
     title: ClassVar[str] = "ResNet-20"
     source: ClassVar[str] = f"{_SOURCE}, §4.2, option A"
@@ -62,10 +64,11 @@ class ResNet20(_ResNet):
     classes: ClassVar[int] = 10
 
 
+@dataclass(frozen=True)
 class ResNet18(_ResNet):
     """ResNet-18 for images of 224 by 224 pixels and 1000 classes."""
 
-    kind: Literal["resnet18"] = "resnet18"
+    kind: ClassVar[str] = "resnet18"
 
     title: ClassVar[str] = "ResNet-18"
     source: ClassVar[str] = f"{_SOURCE}, table 1; as in torchvision"
@@ -80,10 +83,11 @@ class ResNet18(_ResNet):
     classes: ClassVar[int] = 1000
 
 
+@dataclass(frozen=True)
 class ResNet50(_ResNet):
     """ResNet-50 for images of 224 by 224 pixels and 1000 classes."""
 
-    kind: Literal["resnet50"] = "resnet50"
+    kind: ClassVar[str] = "resnet50"
 
     title: ClassVar[str] = "ResNet-50"
     source: ClassVar[str] = f"{_SOURCE}, table 1; strides as in torchvision (v1.5)"

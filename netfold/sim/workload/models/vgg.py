@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -14,10 +15,11 @@ HIDDEN = 4096
 POOLED = 7  # pixels of a side before the linear layers
 
 
+@dataclass(frozen=True)
 class Vgg19(ImageModel):
     """VGG19 for images of 224 by 224 pixels and 1000 classes, without batch norm."""
 
-    kind: Literal["vgg19"] = "vgg19"
+    kind: ClassVar[str] = "vgg19"
 
     title: ClassVar[str] = "VGG19"
     source: ClassVar[str] = (
@@ -34,10 +36,11 @@ class Vgg19(ImageModel):
         return Vgg(classes=1000, has_head=True, batch_norm=False)
 
 
+@dataclass(frozen=True)
 class Vgg19Small(ImageModel):
     """VGG19 for images of 32 by 32 pixels and 10 classes, with one linear layer."""
 
-    kind: Literal["vgg19_32"] = "vgg19_32"
+    kind: ClassVar[str] = "vgg19_32"
     batch_norm: bool = False
     """Whether a batch norm follows each convolution: with it, gradients are dense."""
 
