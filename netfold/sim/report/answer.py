@@ -417,6 +417,8 @@ def _outcome(group: Group) -> str:
     )
     if missing and question is TIME_TO_TARGET:
         text += f"; {_listed(missing)} {'does' if len(missing) == 1 else 'do'} not reach it"
+    if missing and question is SCORE_AT_TIME:
+        text += f"; {_listed(missing)} {'has' if len(missing) == 1 else 'have'} not been tested by then"
     if len(workers := {variant["metrics"]["workers"] for variant in group.members}) > 1:
         text += f"; variants have {words.span(workers)} workers"
     return text

@@ -304,7 +304,7 @@ def makespans(run: netfold.Run) -> dict[str, float]:
     return dict(spans.iter_rows())
 
 
-def scores(run: netfold.Run, job: str) -> tuple[dict[str, float], float, str]:
+def scores(run: netfold.Run, job: str) -> tuple[dict[str, float | None], float, str]:
     """The score of each variant's job when the first of them ends, when that is, and which it is."""
     tests: dict[str, list[tuple[float, float]]] = {}
     for (name,), steps in run.steps.group_by(["variant"], maintain_order=True):
@@ -315,7 +315,8 @@ def scores(run: netfold.Run, job: str) -> tuple[dict[str, float], float, str]:
                 for end_ps, score in rows.select("end_ps", "test_score").iter_rows()
             ]
     end_us, first = min((rows[-1][0], name) for name, rows in tests.items())
-    return {name: [s for us, s in rows if us <= end_us][-1] for name, rows in tests.items()}, end_us, first
+    known = {name: [score for us, score in rows if us <= end_us] for name, rows in tests.items()}
+    return {name: tested[-1] if tested else None for name, tested in known.items()}, end_us, first
 
 
 def expected(number: str, run: netfold.Run) -> list[str]:
@@ -349,18 +350,18 @@ def expected(number: str, run: netfold.Run) -> list[str]:
             lines = []
             for template, job in zip(templates, ("/digits", "/films"), strict=True):
                 values, end_us, first = scores(run, job)
-                best, following, *_ = places(values, more_is_better=True)
-                score = values[best[0]]
+                known = {name: score for name, score in values.items() if score is not None}
+                best, following, *_ = places(known, more_is_better=True)
+                missing = sorted(set(values) - set(known))
                 lines.append(
                     template.format(
                         winner=listed(best),
                         time=time(end_us),
                         first=first,
-                        score=percent(score),
-                        points=digits(100 * (score - values["dense"])),
-                        baseline_score=percent(values["dense"]),
+                        score=percent(known[best[0]]),
                         next=listed(following),
-                        behind=digits(100 * (score - values[following[0]])),
+                        behind=digits(100 * (known[best[0]] - known[following[0]])),
+                        missing=f"{listed(missing)} {'has' if len(missing) == 1 else 'have'} not",
                     )
                 )
             return lines
