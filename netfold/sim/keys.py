@@ -343,6 +343,10 @@ class Option:
         With an `OptionError`, or a ValueError where no key is to blame more than another. It calls that of
         the next base.
         """
+        option: Any = self
+        for field in fields(option):  # of a file only keys have been set
+            if field.default_factory is not MISSING and field.name not in vars(self):
+                object.__setattr__(self, field.name, field.default_factory())
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         strict=True,

@@ -266,7 +266,7 @@ def test_layers_are_in_the_order_of_backward_and_never_split() -> None:
         make_layout(parameters[::-1], parameter_names(module[3].named_parameters()), 1)
     scale = nn.Parameter(torch.tensor(1.0))
     found = make_layout([scale], {}, 1)
-    assert found.places[scale].tensor.elements == 1
+    assert found.places[scale][1].elements == 1
     assert found.described == [["tensor0 scalar"]]
 
 
@@ -289,14 +289,14 @@ def test_a_bucket_is_full_from_a_size_on(bucket_bytes: int, sizes: list[int]) ->
 def test_every_parameter_has_a_place_of_its_own() -> None:
     module, found = layout(25)
     taken = [
-        (place.bucket, element)
-        for place in found.places.values()
-        for element in range(place.tensor.place.start, place.tensor.place.stop)
+        (bucket, element)
+        for bucket, tensor in found.places.values()
+        for element in range(tensor.place.start, tensor.place.stop)
     ]
 
     assert list(found.places) != []
     assert {id(one) for one in found.places} == {id(one) for one in module.parameters()}
-    assert all(place.tensor.shape == tuple(one.shape) for one, place in found.places.items())
+    assert all(tensor.shape == tuple(one.shape) for one, (_, tensor) in found.places.items())
     assert len(taken) == len(set(taken)) == 112
 
 

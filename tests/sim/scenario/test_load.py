@@ -194,7 +194,7 @@ def test_merge_keys_bring_what_is_not_written_and_the_first_mapping_wins(tmp_pat
 def test_what_is_ignored_cannot_be_set(tmp_path: Path, path: str) -> None:
     file = write(tmp_path, SHARED)
     if path.startswith("profiles"):
-        assert load(file, [path]).profiles == {}
+        assert load(file, [path]).switch_profiles == {}
         return
     with pytest.raises(ScenarioError, match=r"^--set: .*: keys that begin with 'x-' are ignored, "):
         load(file, [path])

@@ -13,7 +13,8 @@ from pydantic import Field, ValidationError
 from netfold import kinds
 from netfold.errors import OptionError
 from netfold.kinds import family, register
-from netfold.sim.keys import NO_KEY, ByKind, Count, Option, Section, Time, keys, written
+from netfold.sim.keys import NO_KEY, ByKind, Count, Option, Section, Time, keys, read, written
+from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.scenario.faults import BurstLoss, Loss, SwitchReboot
 from netfold.sim.scenario.variant_keys import FixedArrivals
 
@@ -165,3 +166,9 @@ def test_what_is_of_no_family_or_kind_is_refused() -> None:
         register(Nothing)
     with pytest.raises(TypeError, match="Nameless has no kind"):
         register(Nameless)
+
+
+def test_an_option_of_a_file_equals_one_that_is_made_in_python() -> None:
+    """Also in fields that no file can set, and whose defaults are made anew."""
+    assert read(HostProfile, {"kind": "dpdk", "cores": 4}) == HostProfile(kind="dpdk", cores=4)
+    assert read(HostProfile, {}).sources == {}

@@ -427,7 +427,7 @@ adder_bits: [8, 32]
 
 def profiles(folder: Path, section: str, *sets: str) -> dict[str, Profile]:
     text = changed("topology:\n", f"profiles:\n{section}topology:\n")
-    return dict(load(write(folder, text), sets).profiles)
+    return dict(load(write(folder, text), sets).switch_profiles)
 
 
 def check(found: Profile) -> None:

@@ -41,8 +41,8 @@ def costs(draw: random.Random, *, sorts: bool = False, decodes: bool = True) -> 
 
 def measured(name: str) -> list[Layer]:
     """The layers of a profile that comes with netfold."""
-    found = read_profile((PROFILES_FOLDER / f"{name}.json").read_text("utf-8"))
-    return list(layers_of(found.tensors, ready_shares=found.ready_shares))
+    tensors, ready_shares = read_profile((PROFILES_FOLDER / f"{name}.json").read_text("utf-8"))
+    return list(layers_of(tensors, ready_shares=ready_shares))
 
 
 def plain(found: list[Layer], given: Costs) -> tuple[list[float], list[int], tuple[Time, Time, Time]]:

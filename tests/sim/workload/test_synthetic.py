@@ -333,18 +333,18 @@ def text(layers: Any) -> str:
 @pytest.mark.parametrize(("shrink", "elements"), [(1, [1001, 30, 7]), (10, [101, 3, 1]), (2000, [1, 1, 1])])
 def test_layers_in_the_order_in_which_they_are_ready(shrink: int, elements: list[int]) -> None:
     """Sizes are rounded up. Without times, a layer is ready after its share of elements."""
-    found = read_profile(text(LAYERS), shrink)
+    tensors, ready_shares = read_profile(text(LAYERS), shrink)
     names, (fc, conv2, conv1) = ["fc", "conv2", "conv1"], elements
 
-    assert [(one.name, one.shape, one.layer, one.start) for one in found.tensors] == [
+    assert [(one.name, one.shape, one.layer, one.start) for one in tensors] == [
         *zip(names, ((size,) for size in elements), names, (0, fc, fc + conv2), strict=True)
     ]
-    assert found.ready_shares == (0.125, 0.5, 1.0)
-    layers = layers_of(found.tensors, ready_shares=found.ready_shares)
+    assert ready_shares == (0.125, 0.5, 1.0)
+    layers = layers_of(tensors, ready_shares=ready_shares)
     assert [(one.name, one.elements) for one in layers] == [*zip(names, elements, strict=True)]
-    assert tuple(one.ready_share for one in layers) == found.ready_shares
+    assert tuple(one.ready_share for one in layers) == ready_shares
     total = fc + conv2 + conv1
-    without = [one.ready_share for one in layers_of(found.tensors)]
+    without = [one.ready_share for one in layers_of(tensors)]
     assert without == [fc / total, (fc + conv2) / total, 1.0]
 
 
