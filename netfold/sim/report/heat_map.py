@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
@@ -29,36 +30,33 @@ def heat_map(run: RunFolder) -> Figure | None:
     for variant, (row, column) in zip(group.members, places, strict=True):
         value = group.value(variant)
         values[rows.index(row)][columns.index(column)] = math.nan if value is None else value
-    return _drawn(group, (" × ".join(conditions), rows), (compared, columns), values)
-
-
-def _drawn(
-    group: Group, rows: tuple[str, list[str]], columns: tuple[str, list[str]], values: list[list[float]]
-) -> Figure:
-    (row_key, row_names), (column_key, column_names) = rows, columns
-    known = [value for line in values for value in line if value > 0]
-    scale = LogNorm(min(known, default=1.0), max(known, default=10.0))
-    figure = style.new_figure(1.0 + 0.34 * len(row_names))
-    axes = figure.add_subplot(xlabel=column_key, ylabel=row_key)
+    figure = style.new_figure(1.0 + 0.34 * len(rows))
+    axes = figure.add_subplot(xlabel=compared, ylabel=" × ".join(conditions))
     axes.set_title(f"{group.question.by[:1].upper()}{group.question.by[1:]}: the best of each row is framed")
-    axes.imshow(values, cmap=_COLOURS, norm=scale, aspect="auto")
-    axes.set_xticks(range(len(column_names)), column_names)
-    axes.set_yticks(range(len(row_names)), row_names)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    _fill(axes, group, values)
+    return figure
+
+
+def _fill(axes: Axes, group: Group, values: list[list[float]]) -> None:
+    """Colour the cells, write their values, and frame the best of each row."""
+    positive = [value for line in values for value in line if value > 0]
+    scale = LogNorm(min(positive, default=1.0), max(positive, default=10.0))
+    axes.imshow(values, cmap=_COLOURS, norm=scale, aspect="auto")
     best_of = max if group.more_is_better else min
+    frame = {"boxstyle": "square,pad=0.3", "facecolor": "none", "edgecolor": style.VERMILION}
     for row, line in enumerate(values):
         best = best_of((value for value in line if not math.isnan(value)), default=math.nan)
         for column, value in enumerate(line):
-            text = words.NOTHING if math.isnan(value) else group.shown(value)
-            dark = value > 0 and float(scale(value)) >= _DARK_FROM
-            box = {"boxstyle": "square,pad=0.3", "facecolor": "none", "edgecolor": style.VERMILION}
+            is_dark = value > 0 and float(scale(value)) >= _DARK_FROM
             axes.text(
-                *(column, row, text),
+                *(column, row, words.NOTHING if math.isnan(value) else group.shown(value)),
                 ha="center",
                 va="center",
-                color="white" if dark else style.BLACK,
+                color="white" if is_dark else style.BLACK,
                 weight="bold" if value == best else "normal",
-                bbox=box if value == best else None,
+                bbox=frame if value == best else None,
             )
-    return figure

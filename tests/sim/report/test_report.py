@@ -585,3 +585,25 @@ def test_parts_of_a_step_are_in_the_order_of_a_round_and_messages_in_their_own()
     ]
     assert {(part["time_us"], part["share"], part["payload_bytes"]) for part in found} == {(8.0, 0.1, 120.0)}
     assert words.parts({"buckets": None, "breakdown": None}) == []
+
+
+def test_a_grid_is_a_heat_map_on_the_first_screen(tmp_path: Path) -> None:
+    """RING takes 168 µs a step, LOSSLESS 88; the best of each row is bold."""
+    cells = {
+        ("star", "ring"): RING,
+        ("star", "switch"): LOSSLESS,
+        ("mesh", "ring"): RING,
+        ("mesh", "switch"): RING,
+    }
+    fakes = [replace(fake, name="-".join(names)) for names, fake in cells.items()]
+    found = run_data(*fakes).summary
+    for variant, names in zip(found["variants"], cells, strict=True):  # type: ignore[call-overload]
+        variant["axes"] = [["topology", names[0]], ["collective", names[1]]]
+    folder = reported(tmp_path, *fakes, summary=found)
+    svg = (folder / "figures" / "grid.svg").read_bytes()
+
+    assert {"star", "mesh", "ring", "switch", "topology", "collective", "88.0 µs"} <= set(svg_text(svg))
+    assert svg_text(svg).count("168 µs") == 3
+    assert svg.count(b"stroke: #d55e00") == 3  # mesh has two best ones
+    page = (folder / "report.html").read_text("utf-8")
+    assert page.index('id="grid"') < page.index("All 8 checks hold") < page.index('id="throughput"')
