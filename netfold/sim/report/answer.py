@@ -46,51 +46,57 @@ class Question(NamedTuple):
     more_is_better: bool = False
 
 
-TIME_TO_TARGET, STEP_TIME, THROUGHPUT, MAKESPAN, SCORE_AT_TIME = (
-    Question(
-        *("time_to_target", "time_to_target_us", "time to the target"),
-        *("reaches {goal} first: after {value}", "reach {goal} first, together: after {value}"),
-        "reaches {goal} after {value}",
-    ),
-    Question(
-        *("step_time", "iteration_time_us", "time of a step"),
-        *("has the shortest step: {value}", "tie for the shortest step: {value}", "takes {value} a step"),
-    ),
-    Question(
-        *("throughput", "aggregation_elements_per_s", "elements per second"),
-        *("sums the most elements a second: {value}", "tie for the most elements a second: {value}"),
-        "sums {value} elements a second",
-        more_is_better=True,
-    ),
-    Question(
-        *("makespan", "makespan_us", "time until all jobs are done"),
-        *(
-            "finishes all {jobs} jobs first: after {value}",
-            "tie to finish all {jobs} jobs first: after {value}",
-        ),
-        "finishes all {jobs} jobs after {value}",
-    ),
-    Question(
-        *("score_at_time", "iteration_time_us", "time of a step"),
-        "has the best {metric} after {time}, when {first} ends: {value}",
-        "tie for the best {metric} after {time}, when {first} ends: {value}",
-        "ends after {time} with {a_metric} of {value}",
-        more_is_better=True,
-    ),
+TIME_TO_TARGET = Question(
+    name="time_to_target",
+    metric="time_to_target_us",
+    by="time to the target",
+    wins="reaches {goal} first: after {value}",
+    ties="reach {goal} first, together: after {value}",
+    alone="reaches {goal} after {value}",
+)
+STEP_TIME = Question(
+    name="step_time",
+    metric="iteration_time_us",
+    by="time of a step",
+    wins="has the shortest step: {value}",
+    ties="tie for the shortest step: {value}",
+    alone="takes {value} a step",
 )
 SINCE_LAST_RANK = Question(
-    *(
-        "step_time",
-        "since_last_rank_us",
-        "time since the last rank arrived, as recorded skew takes much more",
-    ),
-    *(
-        "is the fastest once the last rank has arrived: {value}",
-        "tie once the last rank has arrived: {value}",
-    ),
-    "takes {value} once the last rank has arrived",
+    name="step_time",
+    metric="since_last_rank_us",
+    by="time since the last rank arrived, as recorded skew takes much more",
+    wins="is the fastest once the last rank has arrived: {value}",
+    ties="tie once the last rank has arrived: {value}",
+    alone="takes {value} once the last rank has arrived",
 )
 """The question about the time of a step, of ranks that replay a recording and arrive far apart."""
+THROUGHPUT = Question(
+    name="throughput",
+    metric="aggregation_elements_per_s",
+    by="elements per second",
+    wins="sums the most elements a second: {value}",
+    ties="tie for the most elements a second: {value}",
+    alone="sums {value} elements a second",
+    more_is_better=True,
+)
+MAKESPAN = Question(
+    name="makespan",
+    metric="makespan_us",
+    by="time until all jobs are done",
+    wins="finishes all {jobs} jobs first: after {value}",
+    ties="tie to finish all {jobs} jobs first: after {value}",
+    alone="finishes all {jobs} jobs after {value}",
+)
+SCORE_AT_TIME = Question(
+    name="score_at_time",
+    metric="iteration_time_us",
+    by="time of a step",
+    wins="has the best {metric} after {time}, when {first} ends: {value}",
+    ties="tie for the best {metric} after {time}, when {first} ends: {value}",
+    alone="ends after {time} with {a_metric} of {value}",
+    more_is_better=True,
+)
 QUESTIONS = {
     question.name: question for question in (TIME_TO_TARGET, STEP_TIME, THROUGHPUT, MAKESPAN, SCORE_AT_TIME)
 }
@@ -111,6 +117,10 @@ class Group:
     def question(self) -> Question:
         """What is given; or else the target, if all have it; or else the score, if all are tested."""
         question = QUESTIONS[self.asked] if self.asked else self._derived
+        if (
+            question is TIME_TO_TARGET and not any(has_target(variant["metrics"]) for variant in self.members)
+        ) or (question is SCORE_AT_TIME and not any(variant.get("scores") for variant in self.members)):
+            question = self._derived  # of another job: this one has nothing of the kind
         return SINCE_LAST_RANK if question is STEP_TIME and self.has_skew else question
 
     @property
@@ -120,10 +130,14 @@ class Group:
             return MAKESPAN
         if len({figures.get("target") for figures in metrics}) == 1 and has_target(metrics[0]):
             return TIME_TO_TARGET
-        sound = [variant for variant in self.members if kind(variant["verdict"]) in GOOD]
-        if sound and all(len(variant.get("scores", ())) > 1 for variant in sound):
+        if self.sound and all(len(variant.get("scores", ())) > 1 for variant in self.sound):
             return SCORE_AT_TIME
         return STEP_TIME
+
+    @cached_property
+    def sound(self) -> list[Entry]:
+        """The variants whose checks hold; no others are ranked."""
+        return [variant for variant in self.members if kind(variant["verdict"]) in GOOD]
 
     @property
     def has_skew(self) -> bool:
@@ -139,8 +153,8 @@ class Group:
         """When the first sound variant had its last test, in µs, and its name."""
         ends = [
             (variant["scores"][-1]["time_us"], self.name(variant))
-            for variant in self.members
-            if kind(variant["verdict"]) in GOOD and variant.get("scores")
+            for variant in self.sound
+            if variant.get("scores")
         ]
         return min(ends, default=(0.0, ""))
 
@@ -192,7 +206,7 @@ class Group:
     @cached_property
     def has_learned(self) -> bool:
         """Whether some score is better than guessing; so too where nothing is known of either."""
-        last = [variant["scores"][-1]["score"] for variant in self.members if variant.get("scores")]
+        last = [variant["scores"][-1]["score"] for variant in self.sound if variant.get("scores")]
         return not last or self.chance is None or max(last) > self.chance + GUESSING_POINTS
 
     @cached_property
@@ -225,12 +239,20 @@ class Group:
         base, value = self.baseline["metrics"].get(metric), variant["metrics"].get(metric)
         return words.ratio(value, base) if metric == THROUGHPUT.metric else words.ratio(base, value)
 
+    @cached_property
+    def _ranks(self) -> dict[int, int]:
+        """The rank of each ranked variant, by its identity."""
+        values = [self.value(variant) or 0.0 for variant in self.ranked]
+        firsts: dict[str, int] = {}
+        for number, value in enumerate(values, start=1):
+            firsts.setdefault(_alike(value), number)
+        return {
+            id(variant): firsts[_alike(value)] for variant, value in zip(self.ranked, values, strict=True)
+        }
+
     def rank(self, variant: Entry) -> int | None:
         """From 1; variants whose values are shown alike share it."""
-        value = self.value(variant)
-        if value is None or not self.ranked:
-            return None
-        return rank(value, [self.value(other) for other in self.ranked])
+        return self._ranks.get(id(variant))
 
 
 def rank(value: float, ordered: Sequence[float | None]) -> int:
@@ -267,7 +289,7 @@ def answered_in(summary: Mapping[str, Any]) -> list[Group]:
         return groups_in(summary)
     whole = []
     for overview in summary["jobs"]:
-        jobs = [one for one in summary["variants"] if one["name"].partition("/")[0] == overview["variant"]]
+        jobs = [job for job in summary["variants"] if job["name"].partition("/")[0] == overview["variant"]]
         whole.append(
             {
                 "name": overview["variant"],
@@ -368,15 +390,9 @@ def legend(groups: Sequence[Group]) -> str:
 def answers(groups: Sequence[Group]) -> list[str]:
     """One sentence on every group: the answer to its question."""
     texts = [text for group in groups if (text := answer(group))]
-    more = len(texts) - GROUPS_MAX
-    return [
-        *texts[:GROUPS_MAX],
-        *(
-            [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
-            if more > 0
-            else []
-        ),
-    ]
+    if (more := len(texts) - GROUPS_MAX) > 0:
+        texts[GROUPS_MAX:] = [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
+    return texts
 
 
 def answer(group: Group) -> str:
@@ -409,26 +425,34 @@ def _outcome(group: Group) -> str:
     if following and following != [baseline]:
         verb = "is" if len(following) == 1 else "are"
         text += f"; next {verb} {_names(group, following)}, {_behind(group, first[0], following[0])}"
-    text += _best_of_each(group)
-    missing = sorted(
-        group.name(variant)
-        for variant in group.members
-        if kind(variant["verdict"]) in GOOD and group.value(variant) is None
-    )
-    if missing and question is TIME_TO_TARGET:
+    return text + _best_of_each(group) + _left_out(group)
+
+
+def _left_out(group: Group) -> str:
+    """Who is not ranked, and why, and what makes variants less alike."""
+    text = ""
+    missing = sorted(group.name(variant) for variant in group.sound if group.value(variant) is None)
+    if missing and group.question is TIME_TO_TARGET:
         text += f"; {_listed(missing)} {'does' if len(missing) == 1 else 'do'} not reach it"
-    if missing and question is SCORE_AT_TIME:
+    if missing and group.question is SCORE_AT_TIME:
         text += f"; {_listed(missing)} {'has' if len(missing) == 1 else 'have'} not been tested by then"
+    if failed := _failed(group):
+        text += f"; not ranked: {failed}"
     if len(workers := {variant["metrics"]["workers"] for variant in group.members}) > 1:
         text += f"; variants have {words.span(workers)} workers"
     return text
 
 
+def _failed(group: Group) -> str:
+    """Variants whose numbers are not to be relied on, with their verdicts."""
+    failed = [variant for variant in group.members if kind(variant["verdict"]) not in GOOD]
+    return ", ".join(sorted(f"{group.name(variant)} ({variant['verdict']})" for variant in failed))
+
+
 def _nobody(group: Group) -> str:
     """What there is to say where no variant is first."""
-    sound = [variant for variant in group.members if kind(variant["verdict"]) in GOOD]
-    if not sound:
-        return ""
+    if not group.sound:
+        return f"no variant is ranked: {_failed(group)}"
     if not group.has_learned and group.chance is not None:
         metric = group.score_metric
         return (
@@ -466,7 +490,8 @@ def _goal(group: Group) -> str:
 
 
 def _with_article(metric: str) -> str:
-    return f"{'an' if metric[:1] in 'aeiouAEIOUH' else 'a'} {metric}"  # "an HR@10"
+    is_spelt_with_a_vowel = metric[:1].lower() in "aeiou" or metric.startswith("HR")  # "an HR@10"
+    return f"{'an' if is_spelt_with_a_vowel else 'a'} {metric}"
 
 
 def _gain(group: Group, first: Entry, baseline: Entry) -> str:
@@ -492,9 +517,9 @@ def _behind(group: Group, first: Entry, following: Entry) -> str:
     return f"{words.times(ratio)} as long" if ratio >= 2 else f"{words.digits(100 * (ratio - 1))} % slower"
 
 
-def _apart(group: Group, one: Entry, other: Entry) -> str:
+def _apart(group: Group, first: Entry, other: Entry) -> str:
     """How far two scores are apart."""
-    distance = abs((group.value(one) or 0.0) - (group.value(other) or 0.0))
+    distance = abs((group.value(first) or 0.0) - (group.value(other) or 0.0))
     if group.score_metric.is_share:
         return f"{words.digits(100 * distance)} points"
     return words.digits(distance)
@@ -508,9 +533,10 @@ def _best_of_each(group: Group) -> str:
     rows: dict[str, list[Entry]] = {}
     for variant in group.members:
         rows.setdefault(place(variant)[0], []).append(variant)
-    wins: dict[
-        str, dict[str, float | None]
-    ] = {}  # how many times as fast as the row's baseline, by condition
+    if len(rows) == 1:  # of a group of equal workload: the others are in other groups
+        return ""
+    wins: dict[str, dict[str, float | None]] = {}
+    """How many times as fast as the row's baseline, by condition."""
     for condition, members in rows.items():
         row = Group("", tuple(members), None, group.question.name)
         if first := _first(row):

@@ -89,9 +89,8 @@ def _metric_kind(metric: Metric, part: Any) -> Any:
     return (value_type, None) if metric.may_be_missing else value_type
 
 
-@cache
-def _forms() -> dict[str, TypeAdapter[Any]]:
-    """The forms by the file's name; made when a file is read, as a run only writes."""
+def _variant_form() -> Any:
+    """The form of a variant of a summary, or of one of its jobs."""
     part = form_of(BreakdownPart, time_us=Finite, share=Finite | None)
     stage = form(start_us=Number, element_us=Number, sort_us=Number)
     costs = form(
@@ -104,14 +103,6 @@ def _forms() -> dict[str, TypeAdapter[Any]]:
     fused = form(layers=[str], elements=Count, encoded_us=Number, arrived_us=Number)
     fusion = form(rule=str, layers=Count, predicted_iteration_time_us=Number, costs=costs, buckets=[fused])
     stay = form(admission=str, admitted_us=Number | None, end_us=Number | None, hosts=[str], fallback=bool)
-    spread = form(mean=Number, p95=Number, max=Number)
-    jobs = form(
-        **dict.fromkeys(("variant", "admission"), str),
-        **dict.fromkeys(("jobs", "finished", "waited", "fallbacks", "overlapping"), Count),
-        **dict.fromkeys(("makespan_us", "fairness"), Number | None),
-        **dict.fromkeys(("completion_time_us", "waiting_us", "slowdown"), spread | None),
-    )
-    read_file = form(path=str, kept=(bool, True), bytes=Count, sha256=str)
     slot = form(
         **dict.fromkeys(("switch", "last_event", "why", "advice"), str),
         **dict.fromkeys(("slot", "version", "stream", "unit"), int),
@@ -121,14 +112,7 @@ def _forms() -> dict[str, TypeAdapter[Any]]:
     diagnosis = form(slots=[slot], slots_count=Count, messages=[message], messages_count=Count, idle=[str])
     score = form(steps=Count, time_us=Number, score=Finite)
     axis: Any = Annotated[GenericAlias(list, (str,)), Field(min_length=2, max_length=2)]  # key, value
-    answer = form(
-        **dict.fromkeys(("group", "question", "text", "details"), str),
-        **{key: [str] for key in ("winners", "next")},
-        **dict.fromkeys(("value", "next_value", "times_baseline"), Finite | None),
-        baseline=str | None,
-        has_learned=bool,
-    )
-    variant = form(
+    return form(
         name=str,
         verdict=Verdict,
         checks=[form(name=str, verdict=Verdict, detail=str)],
@@ -148,6 +132,26 @@ def _forms() -> dict[str, TypeAdapter[Any]]:
         scores=([score], []),  # left out: nothing is tested
         chance=(Finite | None, None),
     )
+
+
+@cache
+def _forms() -> dict[str, TypeAdapter[Any]]:
+    """The forms by the file's name; made when a file is read, as a run only writes."""
+    spread = form(mean=Number, p95=Number, max=Number)
+    jobs = form(
+        **dict.fromkeys(("variant", "admission"), str),
+        **dict.fromkeys(("jobs", "finished", "waited", "fallbacks", "overlapping"), Count),
+        **dict.fromkeys(("makespan_us", "fairness"), Number | None),
+        **dict.fromkeys(("completion_time_us", "waiting_us", "slowdown"), spread | None),
+    )
+    read_file = form(path=str, kept=(bool, True), bytes=Count, sha256=str)
+    answer = form(
+        **dict.fromkeys(("group", "question", "text", "details"), str),
+        **{key: [str] for key in ("winners", "next")},
+        **dict.fromkeys(("value", "next_value", "times_baseline"), Finite | None),
+        baseline=str | None,
+        has_learned=bool,
+    )
     summary = form(
         scenario=str,
         baseline=(str | None, None),  # the variant that the scenario names
@@ -160,7 +164,7 @@ def _forms() -> dict[str, TypeAdapter[Any]]:
         seed=Count,
         sets=[str],
         verdict=Verdict,
-        variants=Annotated[GenericAlias(list, (variant,)), Field(min_length=1)],
+        variants=Annotated[GenericAlias(list, (_variant_form(),)), Field(min_length=1)],
         jobs=([jobs], []),
         warnings=[str],
         injected=[form_of(FaultRecord)],

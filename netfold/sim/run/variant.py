@@ -72,7 +72,7 @@ class Outcome:
             "seed": self.seed,
             "verdict": self.summary["verdict"],
             "run_dir": None if self.run_dir is None else str(self.run_dir),
-            "baseline": self.summary["baseline"],
+            **{key: self.summary.get(key) for key in ("baseline", "question", "answer")},
             "variants": self.summary["variants"],
             **({"jobs": self.summary["jobs"]} if "jobs" in self.summary else {}),
             "warnings": self.summary["warnings"],

@@ -360,7 +360,8 @@ def test_a_variant_that_failed_has_no_ratio_and_is_no_baseline() -> None:
     assert ratios(variants) == {"ring": None, "tree": 1, "stalled": None, "quick": 2}
     assert set(ratios(variants, "ring").values()) == {None}
     assert answers(groups_of(variants)) == [
-        "quick has the shortest step: 2.00 µs, 2.00 × as fast as tree (4.00 µs)"
+        "quick has the shortest step: 2.00 µs, 2.00 × as fast as tree (4.00 µs); "
+        "not ranked: ring (fail), stalled (stalled)"
     ]
     assert times_baseline(groups_of(variants))["ring"] == "–"
 

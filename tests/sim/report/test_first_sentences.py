@@ -20,8 +20,9 @@ from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of
 from netfold.sim.report.words import digits, percent, time
 from netfold.sim.scenario.variant_keys import QuestionName
 from tests import ROOT
+from tests.command_line import run_command
 from tests.examples import nightly
-from tests.sim.report.test_answer import entry, reaching
+from tests.sim.report.test_answer import MLP, NEUMF, entry, reaching
 
 SENTENCES: Mapping[str, Sequence[str]] = yaml.safe_load(
     Path(__file__).with_name("first_sentences.yaml").read_text("utf-8")
@@ -146,6 +147,42 @@ def test_a_grid_says_what_is_best_where() -> None:
     assert only(grid(times | {("mesh", "tree"): 50.0})).endswith(
         f"{best}tree for star (3.00 ×), ring or tree for mesh"
     )
+
+
+def test_what_failed_is_not_ranked_and_said() -> None:
+    variants = [entry("a", 4.0), entry("b", 2.0, verdict="stalled"), entry("c", 1.0, verdict="fail")]
+
+    assert only(variants) == "a has the shortest step: 4.00 µs; not ranked: b (stalled), c (fail)"
+    assert only(variants[1:]) == "no variant is ranked: b (stalled), c (fail)"
+
+
+def test_a_grid_over_workloads_has_nothing_to_say_of_each() -> None:
+    """Each density is a group of its own, in which the grid has one row."""
+    variants = [
+        entry(
+            f"{density}-{name}",
+            time_us,
+            MLP | {"density": density},
+            axes=[["workload", density], ["codec", name]],
+        )
+        for density, name, time_us in (
+            ("low", "x", 1.0),
+            ("low", "y", 2.0),
+            ("high", "x", 3.0),
+            ("high", "y", 4.0),
+        )
+    ]
+
+    assert [text.count(";") for text in answers(groups_of(variants))] == [0, 0]
+
+
+def test_a_question_that_one_job_cannot_answer_is_not_asked_of_it() -> None:
+    trained = [scored("a/x", 0.5, 0.6), scored("b/x", 0.5, 0.7)]
+    plain = [entry("a/y", 4.0, NEUMF), entry("b/y", 2.0, NEUMF)]
+
+    texts = answers(groups_of([*trained, *plain], asked="score_at_time"))
+    assert texts[0].startswith("x: b has the best accuracy after 20.0 µs")
+    assert texts[1] == "y: b has the shortest step: 2.00 µs, 2.00 × as fast as a (4.00 µs)"
 
 
 NAMES = st.text("abcdefgh", min_size=1, max_size=4)
@@ -374,3 +411,15 @@ def test_shipped_scenarios_begin_with_their_answers(number: str, tmp_path: Path)
     run = netfold.run(file, out=tmp_path)
 
     assert [group["text"] for group in run.summary["answer"]] == expected(number, run)
+
+
+def test_the_command_answers_the_question_of_its_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "asked.yaml"
+    file.write_text(
+        "name: asked\nquestion: throughput\ntopology: {kind: star, hosts: 2}\nworkers: 2\n"
+        "workload: {kind: synthetic, elements: 8}\ncodec: {kind: none}\ncollective: {kind: ring}\n"
+        "variants: [{name: a}]\n"
+    )
+    done = run_command("run", str(file), "--no-report", "--out", str(tmp_path / "runs"))
+
+    assert re.match(r"a sums [\d.]+ M elements a second\nasked, seed 1\n", done.stdout)
