@@ -392,8 +392,8 @@ NO_KEY = {"is_key": False}
 def key_fields(option: type[Option]) -> list[DataclassField[Any]]:
     """The fields of an option that are keys: its own, then those of its bases."""
     every: tuple[DataclassField[Any], ...] = fields(option)  # type: ignore[arg-type]
-    own = vars(option).get("__annotations__", {})
-    by_class = sorted(every, key=lambda field: field.name not in own)
+    declared = vars(option).get("__annotations__", {})
+    by_class = sorted(every, key=lambda field: field.name not in declared)
     return [field for field in by_class if field.metadata.get("is_key", True)]
 
 

@@ -63,7 +63,9 @@ def test_the_object_that_json_prints(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + "variants:\n  - name: b\n  - {name: a, workers: 2}\n")
 
     printed = json.loads(json.dumps(outcome.as_dict(), allow_nan=False))
-    keys = "scenario seed verdict run_dir baseline variants warnings injected engine isa pinned"
+    keys = (
+        "scenario seed verdict run_dir baseline question answer variants warnings injected engine isa pinned"
+    )
     assert set(keys.split()) == set(printed)
     assert (printed["scenario"], printed["seed"], printed["verdict"]) == ("tiny", 7, "pass")
     assert load(Path(printed["run_dir"])).summary["variants"] == printed["variants"]
