@@ -215,7 +215,7 @@ CHANGES = (
     ),
     ("a device takes what asked first", "heapq.heappush(self._waiting, («rank→0», "),
     ("operations share bytes equally", "self._open[worker].append((log, «max(1, payload_bytes)→1»))"),
-    ("the repeats forget the scenario's seed", "dict.fromkeys([«scenario.seed→1»])"),
+    ("the repeats forget the scenario's seed", "dict.fromkeys([«seed→1»])"),
     ("the file of another point is taken", '«or content["digest"] != digest→»'),
     ("shards overlap", "[order[worker:«:workers→»] for worker"),
     ("differences are after less before", "«before[name], after→after, before[name]», out=after"),

@@ -239,19 +239,39 @@ class Group:
         base, value = self.baseline["metrics"].get(metric), variant["metrics"].get(metric)
         return words.ratio(value, base) if metric == THROUGHPUT.metric else words.ratio(base, value)
 
+    def span(self, variant: Entry) -> tuple[float, float] | None:
+        """The least and the greatest value over several seeds; None if there is one, or all are equal."""
+        if self.question is not SCORE_AT_TIME:
+            span = variant.get("spread", {}).get(self.question.metric)
+        else:
+            tests = [test for test in variant.get("scores", ()) if test["time_us"] <= self.first_to_end[0]]
+            span = tests[-1].get("range") if tests else None
+        return (span[0], span[1]) if span else None
+
+    def tie(self, variant: Entry, other: Entry) -> bool:
+        """Whether two variants' values are shown alike, or their ranges over seeds overlap."""
+        spans = []
+        for each in (variant, other):
+            value = self.value(each) or 0.0
+            spans.append(self.span(each) or (value, value))
+        (low, high), (other_low, other_high) = spans
+        return _alike(self.value(variant)) == _alike(self.value(other)) or (
+            low <= other_high and other_low <= high
+        )
+
     @cached_property
     def _ranks(self) -> dict[int, int]:
         """The rank of each ranked variant, by its identity."""
-        values = [self.value(variant) or 0.0 for variant in self.ranked]
-        firsts: dict[str, int] = {}
-        for number, value in enumerate(values, start=1):
-            firsts.setdefault(_alike(value), number)
-        return {
-            id(variant): firsts[_alike(value)] for variant, value in zip(self.ranked, values, strict=True)
-        }
+        ranks: dict[int, int] = {}
+        leader, rank = None, 1
+        for number, variant in enumerate(self.ranked, start=1):
+            if leader is None or not self.tie(leader, variant):
+                leader, rank = variant, number
+            ranks[id(variant)] = rank
+        return ranks
 
     def rank(self, variant: Entry) -> int | None:
-        """From 1; variants whose values are shown alike share it."""
+        """From 1; variants whose values are shown alike, or are not distinguishable, share it."""
         return self._ranks.get(id(variant))
 
 
@@ -300,6 +320,8 @@ def answered_in(summary: Mapping[str, Any]) -> list[Group]:
                     "workers": jobs[0]["metrics"]["workers"],
                 },
                 "is_uncompressed": all(job.get("is_uncompressed") for job in jobs),
+                "spread": overview.get("spread", {}),
+                "seeds": summary.get("seeds", ()),
             }
         )
     return [Group("", tuple(whole), summary.get("baseline"), MAKESPAN.name)]
@@ -387,6 +409,21 @@ def legend(groups: Sequence[Group]) -> str:
     return f"× baseline: how many times as fast as {names}, by {by}{within}"
 
 
+def spreads(groups: Sequence[Group]) -> list[str]:
+    """How far the values of several seeds are apart, of each group."""
+    texts = []
+    for group in groups:
+        told = [
+            f"{group.name(variant)} {group.shown(span[0])} to {group.shown(span[1])}"
+            for variant in group.members
+            if (span := group.span(variant)) is not None
+        ]
+        if told:
+            label = f"{group.label}: " if group.label else ""
+            texts.append(f"{label}numbers are means over seeds; {group.question.by}: {', '.join(told)}")
+    return texts
+
+
 def answers(groups: Sequence[Group]) -> list[str]:
     """One sentence on every group: the answer to its question."""
     texts = [text for group in groups if (text := answer(group))]
@@ -418,9 +455,17 @@ def _outcome(group: Group) -> str:
     if len(group.members) == 1:
         verb = question.alone
     text = f"{_names(group, first)} {verb.format(**fields)}"
-    baseline = _other_baseline(group)
+    baseline, seeds = _other_baseline(group), len(first[0].get("seeds", ()))
+    is_blurred = len(first) > 1 and any(group.span(variant) for variant in first)
+    if is_blurred:
+        values = _listed([group.shown(group.value(variant)) for variant in first])
+        what = group.score_metric.name if question is SCORE_AT_TIME else question.by
+        text = f"{_names(group, first)} are not distinguishable over {seeds} seeds ({what}: {values})"
+    elif (span := group.span(first[0])) is not None:
+        text += f" (mean of {seeds} seeds, {group.shown(span[0])} to {group.shown(span[1])})"
     if baseline is not None:
-        text += f", {_gain(group, first[0], baseline)}"
+        text += f"; {group.name(first[0])} is " if is_blurred else ", "
+        text += _gain(group, first[0], baseline)
     following = _following(group)
     if following and following != [baseline]:
         verb = "is" if len(following) == 1 else "are"

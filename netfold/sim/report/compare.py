@@ -34,6 +34,7 @@ from netfold.sim.report.answer import (
     legend,
     order_key,
     rank,
+    spreads,
     times_baseline,
 )
 from netfold.sim.report.causes import sentence, short
@@ -90,6 +91,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_without_compute(variants),
         "; ".join(column.note for column in columns if column.note),
         *(text for group in answered[:GROUPS_MAX] if (text := details(group))),
+        *spreads(groups),
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
@@ -99,7 +101,8 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_injection_lines(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
-    heading = f"{summary['scenario']}, seed {summary['seed']}"
+    seeds = summary.get("seeds") or [summary["seed"]]
+    heading = f"{summary['scenario']}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
     return FittingTable(heading, notes, columns=columns, above=answers(answered))
 
 

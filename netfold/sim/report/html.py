@@ -23,6 +23,7 @@ from netfold.sim.report.answer import (
     details,
     groups_in,
     legend,
+    spreads,
     times_baseline,
 )
 from netfold.sim.report.causes import sentence
@@ -165,6 +166,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
         notes=_notes(run),
         notes_max=NOTES_MAX,
         divided=legend(groups),
+        spreads=spreads(groups),
         answers=answers(answered_in(run.summary)),
         details=[text for group in answered_in(run.summary)[:GROUPS_MAX] if (text := details(group))],
         speed=speed,

@@ -243,7 +243,8 @@ def _polars_errors(path: Path) -> Iterator[None]:
 
 def _require_agreement(run: RunFolder) -> None:
     """Check that tables have only the summary's variants, and as many steps as it says."""
-    names = [entry["name"] for entry in run.summary["variants"]]
+    entries = run.summary.get("repeats") or run.summary["variants"]
+    names = [entry["name"] for entry in entries]
     networks = [name.partition("/")[0] for name in names]
     if len(set(names)) < len(names):
         raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
@@ -256,7 +257,7 @@ def _require_agreement(run: RunFolder) -> None:
                 f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is not in summary.json",
                 _DAMAGED,
             )
-    for entry in run.summary["variants"]:
+    for entry in entries:
         steps = run.steps.filter(pl.col("variant") == entry["name"]).height
         if steps != entry["metrics"]["steps"]:
             raise DataError(

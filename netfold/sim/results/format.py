@@ -110,7 +110,8 @@ def _variant_form() -> Any:
     )
     message = form(source=str, target=str, age_ps=Count, why=str, advice=str)
     diagnosis = form(slots=[slot], slots_count=Count, messages=[message], messages_count=Count, idle=[str])
-    score = form(steps=Count, time_us=Number, score=Finite)
+    spread = GenericAlias(dict, (str, GenericAlias(list, (Finite,))))
+    score = form(steps=Count, time_us=Number, score=Finite, range=([Finite], []))
     axis: Any = Annotated[GenericAlias(list, (str,)), Field(min_length=2, max_length=2)]  # key, value
     return form(
         name=str,
@@ -131,6 +132,8 @@ def _variant_form() -> Any:
         axes=([axis], []),  # left out: variants are no grid
         scores=([score], []),  # left out: nothing is tested
         chance=(Finite | None, None),
+        seeds=([Count], []),  # left out: run with the scenario's alone
+        spread=(spread, {}),
     )
 
 
@@ -139,6 +142,7 @@ def _forms() -> dict[str, TypeAdapter[Any]]:
     """The forms by the file's name; made when a file is read, as a run only writes."""
     spread = form(mean=Number, p95=Number, max=Number)
     jobs = form(
+        spread=(dict[str, Any], {}),
         **dict.fromkeys(("variant", "admission"), str),
         **dict.fromkeys(("jobs", "finished", "waited", "fallbacks", "overlapping"), Count),
         **dict.fromkeys(("makespan_us", "fairness"), Number | None),
@@ -159,6 +163,8 @@ def _forms() -> dict[str, TypeAdapter[Any]]:
         answer=([answer], []),
         description=(str, ""),
         chosen=([str], []),
+        seeds=([Count], []),
+        repeats=([form(name=str, seed=Count, verdict=Verdict, metrics=dict[str, Any])], []),
         unfinished=([str], []),  # variants that were not run to their end
         inputs=([read_file], []),
         seed=Count,

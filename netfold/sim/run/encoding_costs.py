@@ -165,10 +165,9 @@ def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> Ru
     )
     variant = replace(variant, faults=FaultPlan(), jobs=(alone,))
     environment = simpy.Environment()
-    engine = Engine(variant.network, plan.scenario.seed, ())
+    engine = Engine(variant.network, variant.seed, ())
     fabric = Fabric(environment, engine, variant.timeout_max_ps)
-    seed = plan.scenario.seed
-    running = Simulation(environment, fabric, variant, seed, ProgressReporter(), Workloads([], seed)).start(0)
+    running = Simulation(environment, fabric, variant, ProgressReporter(), Workloads()).start(0)
     why = ""
     try:
         fabric.run_until(running.process)
@@ -212,9 +211,13 @@ def _given_stages(job: JobPlan) -> Stages | None:
 
 def _are_alike(variant: VariantPlan, job: JobPlan, other: VariantPlan, peer: JobPlan) -> bool:
     """Whether the buckets of two jobs cost the same, however their layers are divided."""
-    return _alone(job) == _alone(peer) and all(
-        _is_same(getattr(variant.network, field.name), getattr(other.network, field.name))
-        for field in fields(variant.network)
+    return (
+        variant.seed == other.seed
+        and _alone(job) == _alone(peer)
+        and all(
+            _is_same(getattr(variant.network, field.name), getattr(other.network, field.name))
+            for field in fields(variant.network)
+        )
     )
 
 

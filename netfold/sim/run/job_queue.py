@@ -199,8 +199,7 @@ def alone_times(simulation: Simulation) -> dict[int, int | None]:
 
 def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
     """Completion time of a job without others, with the variant's faults on packets."""
-    variant, seed = simulation.variant, simulation.seed
-    rules = variant.faults.rules
+    variant, rules = simulation.variant, simulation.variant.faults.rules
     on_packets = tuple(fault for fault in variant.faults.faults if fault.effect in rules)
     alone = replace(
         variant,
@@ -210,8 +209,8 @@ def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
         admission=None,
     )
     environment = simpy.Environment()
-    fabric = Fabric(environment, Engine(variant.network, seed, rules), alone.timeout_max_ps)
-    running = Simulation(environment, fabric, alone, seed, ProgressReporter(), Workloads([], seed)).start(0)
+    fabric = Fabric(environment, Engine(variant.network, variant.seed, rules), alone.timeout_max_ps)
+    running = Simulation(environment, fabric, alone, ProgressReporter(), Workloads()).start(0)
     try:
         fabric.run_until(running.process)
         return None if running.failure is not None else int(environment.now)

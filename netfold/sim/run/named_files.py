@@ -17,6 +17,7 @@ from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.keys import AnySection, written
 from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.results.repeats import first_name, with_means
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan
@@ -190,7 +191,7 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """A run's summary with the scenario's description, baseline and question, its answer, and `chosen`.
 
     Every variant gets its `setup`, its `ranking`, and in a grid its `axes`. `chosen` are the variants that
-    `--variant` named, none where all were to run.
+    `--variant` named, none where all were to run. Repeats with further seeds are joined.
 
     A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `hosts` and `overlap` (if they
     are not the default), `codec`, `collective` and `faults` (a list), each with what differs from its default
@@ -203,10 +204,11 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     axes = axes_of(plan.scenario.document)
     variants = [
         _with_compute(entry | {"setup": _as_run(settings[entry["name"]], entry.get("stay"))})
-        | ({"axes": axes[name]} if (name := entry["name"].partition("/")[0]) in axes else {})
+        | ({"axes": axes[name]} if (name := first_name(entry["name"]).partition("/")[0]) in axes else {})
         for entry in summary["variants"]
     ]
-    chosen = [variant.name for variant in plan.variants]
+    names = {first_name(variant.name) for variant in plan.variants}
+    chosen = [variant.name for variant in plan.scenario.variants if variant.name in names]
     shown = {
         "description": plan.scenario.description,
         "baseline": plan.scenario.baseline,
@@ -214,7 +216,8 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "variants": variants,
         "chosen": chosen if len(chosen) < len(plan.scenario.variants) else [],
     }
-    return with_answer({**summary, **shown})
+    whole, seeds = {**summary, **shown}, plan.scenario.each_seed()
+    return with_answer(with_means(whole, seeds) if len(seeds) > 1 else whole)
 
 
 def _with_compute(entry: dict[str, Any]) -> dict[str, Any]:
@@ -233,7 +236,7 @@ def setups(plan: Plan) -> dict[str, dict[str, Any]]:
     """Settings by label of the job."""
     written = {variant.name: variant for variant in plan.scenario.variants}
     return {
-        job.label: _setup(written[variant.name], variant, index)
+        job.label: _setup(written[first_name(variant.name)], variant, index)
         for variant in plan.variants
         for index, job in enumerate(variant.jobs)
     }

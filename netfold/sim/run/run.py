@@ -15,6 +15,7 @@ from typing import Any
 from netfold.errors import InvariantError, NetfoldError, RunError, names_hint
 from netfold.sim.files import one_run, require_writable
 from netfold.sim.results.folder import RunData, Unfinished, write_run
+from netfold.sim.results.repeats import repeat_name
 from netfold.sim.run.checkpoint import Checkpoints, CheckpointStore, Identity, Keeper
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.encoding_costs import WarmUps
@@ -31,7 +32,7 @@ from netfold.sim.run.variant import (
 )
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario, load
-from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.resolve import Networks, resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads
 from netfold.switch.programs import names_of
@@ -87,7 +88,9 @@ def run_scenario(
                 f"this scenario is a sweep of {scenario.sweep.size} points",
                 "run it with `netfold sweep`; --set sweep=null runs the scenario without its sweep",
             )
-        run = _Run(_choose(resolve(scenario), variants), sets, out_dir)
+        if seed is not None and not isinstance(scenario.seeds, int):
+            raise scenario.error("seeds", "lists the seeds, so --seed changes nothing", "use --set seeds=[…]")
+        run = _Run(_plan(scenario, variants), sets, out_dir)
         require_writable(out_dir, run.plan.scenario.name)
         if checkpoints is not None:
             run.keep(checkpoints)
@@ -98,6 +101,21 @@ def run_scenario(
             if not run.results:
                 raise
             return run.stopped(error)
+
+
+def _plan(scenario: Scenario, names: Sequence[str]) -> Plan:
+    """A plan of the named variants, or of all, and then of their repeats with further seeds."""
+    first_seed, *other_seeds = scenario.each_seed()
+    if first_seed != scenario.seed:
+        scenario = scenario.point((), first_seed)
+    networks = Networks()
+    plan = _choose(resolve(scenario, networks), names)
+    repeats = [
+        variant.renamed(repeat_name(variant.name, seed))
+        for seed in other_seeds
+        for variant in _choose(resolve(scenario.point((), seed), networks), names).variants
+    ]
+    return replace(plan, variants=(*plan.variants, *repeats))
 
 
 def _choose(plan: Plan, names: Sequence[str]) -> Plan:
@@ -224,7 +242,7 @@ def _simulate(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> I
     """The result of every variant, one after the other."""
     variants, done = plan.variants, 0
     total = sum(variant.steps for variant in variants)
-    workloads = Workloads([workload_keys(variant) for variant in variants], plan.scenario.seed)
+    workloads = Workloads([workload_keys(variant) for variant in variants])
     warm_ups = WarmUps(plan)
     for number, variant in enumerate(variants):
         workloads.begin_variant()

@@ -168,7 +168,6 @@ class Simulation:
     environment: simpy.Environment
     fabric: Fabric
     variant: VariantPlan
-    seed: int
     reporter: ProgressReporter
     workloads: Workloads
 
@@ -179,9 +178,9 @@ class Simulation:
 
         Its first step begins at the time in its plan, or now if that is over.
         """
-        job = admitted or self.variant.jobs[index]
+        job, seed = admitted or self.variant.jobs[index], self.variant.seed
         hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
-        workload = self.workloads.get((index, job.workload, len(job.hosts)))
+        workload = self.workloads.get((index, job.workload, len(job.hosts), seed))
         device = job.device.on(workload)
         context = RunContext(
             self.environment,
@@ -189,15 +188,15 @@ class Simulation:
             hosts,
             job.hosts,
             device,
-            self.seed,
+            seed,
             index,
-            partial(job.codec.server, len(job.hosts), self.seed),
+            partial(job.codec.server, len(job.hosts), seed),
             [bucket.tensors for bucket in workload.buckets],
         )
         running = RunningJob(
             plan=job,
             index=index,
-            seed=self.seed,
+            seed=seed,
             environment=self.environment,
             workload=workload,
             collective=collectives()[job.collective.kind].start(job.collective, context),

@@ -74,7 +74,7 @@ class Outcome:
             "run_dir": None if self.run_dir is None else str(self.run_dir),
             **{key: self.summary.get(key) for key in ("baseline", "question", "answer")},
             "variants": self.summary["variants"],
-            **({"jobs": self.summary["jobs"]} if "jobs" in self.summary else {}),
+            **{key: self.summary[key] for key in ("jobs", "seeds", "repeats") if key in self.summary},
             "warnings": self.summary["warnings"],
             "injected": self.summary["injected"],
             "engine": self.engine,
@@ -245,7 +245,7 @@ def run_variant(
         of fusion weighs cannot be measured.
     """
     reporter = reporter or ProgressReporter()
-    workload_pool = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
+    workload_pool = workloads or Workloads([workload_keys(variant)])
     environment = simpy.Environment(0 if keeper is None else keeper.start_ps)
     # Existing objects, modules mostly, are not searched for the garbage of this variant; garbage among them
     # waits for a later collection.
@@ -271,7 +271,7 @@ def run_variant(
 
 
 def workload_keys(variant: VariantPlan) -> list[Key]:
-    return [(index, job.workload, len(job.hosts)) for index, job in enumerate(variant.jobs)]
+    return [(index, job.workload, len(job.hosts), variant.seed) for index, job in enumerate(variant.jobs)]
 
 
 def _run_variant(
@@ -283,13 +283,13 @@ def _run_variant(
     keeper: Keeper | None,
 ) -> VariantResult:
     """Build the network and the jobs, run them, and check the results."""
-    engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
+    engine = Engine(variant.network, variant.seed, variant.faults.rules)
     sampler = Sampler(engine, len(variant.jobs))
     fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names, sampler)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
     note = partial(_note, fabric)
     driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note)
-    simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
+    simulation = Simulation(environment, fabric, variant, reporter, workloads)
     after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)
     arrivals = JobQueue(simulation, after_step)
     everyone = arrivals.begin()

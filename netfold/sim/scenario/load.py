@@ -51,7 +51,14 @@ from netfold.sim.scenario.sweep_keys import (
     sweep_schema,
     with_child,
 )
-from netfold.sim.scenario.variant_keys import JOB_KEYS, Header, JobSections, Settings, Variant
+from netfold.sim.scenario.variant_keys import (
+    JOB_KEYS,
+    Header,
+    JobSections,
+    Settings,
+    Variant,
+    each_seed,
+)
 from netfold.sim.scenario.yaml_tree import (
     COMMAND_LINE,
     EXTENSION,
@@ -152,6 +159,10 @@ class Scenario(Header):
     sweep: Sweep | None
     given: _Given = field(repr=False)
 
+    def each_seed(self) -> tuple[int, ...]:
+        # The seeds that its variants are run with.
+        return each_seed(self.seed, self.seeds)
+
     def point(self, values: Sequence[Node], seed: int) -> Scenario:
         # `values` has one of each axis. Mistakes are at the lines of the values.
         seeded = parse_set(f"seed={seed}")
@@ -230,6 +241,8 @@ def _build(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
         given=given,
     )
     _require_answer(scenario)
+    if sweep is not None and scenario.seeds != 1:
+        raise scenario.error("seeds", "the points of a sweep have seeds of their own", "write sweep.seeds")
     check_code(scenario)
     return scenario
 

@@ -343,8 +343,8 @@ _SHARINGS = (1, 2, 4, 8, 16, 32, 64)
 """Among how many jobs a switch is divided if it is too small for all."""
 
 
-def resolve(scenario: Scenario) -> Plan:
-    """Resolve all variants.
+def resolve(scenario: Scenario, networks: Networks | None = None) -> Plan:
+    """Resolve all variants, with networks that are compiled already if some are given.
 
     Raises
     ------
@@ -352,7 +352,7 @@ def resolve(scenario: Scenario) -> Plan:
         All mistakes of all variants, each with its location in the file and what is allowed.
     """
     mistakes = Mistakes()
-    networks = _Networks()
+    networks = networks or Networks()
     resolvers, plans = [], []
     for variant in scenario.variants:  # all networks first, so that available memory excludes them
         with mistakes.collecting():
@@ -392,7 +392,7 @@ def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan
     )
 
 
-class _Networks:
+class Networks:
     """Networks of a scenario's variants: equal topologies share one, whose routes may take gigabytes."""
 
     def __init__(self) -> None:
@@ -425,7 +425,7 @@ class _VariantResolver:
         check_admission(variant, self.location)
         self._profiles_found = self._profiles()
 
-    def compile(self, networks: _Networks) -> None:
+    def compile(self, networks: Networks) -> None:
         """Find all routes, or take those of another variant."""
         try:
             network = networks.get(self.variant.topology, self.variant.routing, self.graph)
@@ -454,7 +454,15 @@ class _VariantResolver:
             if kind.can_aggregate
         )
         return VariantPlan(
-            self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission
+            self.variant.name,
+            network,
+            faults,
+            jobs,
+            self.graph,
+            able,
+            self.sections,
+            admission,
+            self.location.scenario.seed,
         )
 
     def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator, Field
+from typing import Any, Literal
 
 from netfold.errors import Mistakes, ScenarioError, names_hint, shown
-from netfold.sim.keys import NAME_MAX, NAME_RULE, Count, Section, is_name
+from netfold.sim.keys import NAME_MAX, NAME_RULE, Section, is_name
 from netfold.sim.scenario.mistakes import unknown_key, validated
+from netfold.sim.scenario.variant_keys import Seeds
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, EXTENSION, Node, parse
 
 SWEEP = "sweep"  # the key
@@ -26,24 +25,13 @@ POINTS_MAX = 10_000
 _NOT_SWEPT = ("name", "description", "baseline", SWEEP)
 _FORM = "a sweep is a mapping such as {workers: [4, 16], seeds: 3}"
 
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Change = tuple[tuple[str, ...], Node]  # a path, and the value that it gets
-
-
-def _require_seeds(value: object) -> object:
-    """Refuse what is neither a number nor a list with one message, instead of one for each."""
-    listed, least = (value, 0) if isinstance(value, tuple) else ((value,), 1)
-    wrong = [seed for seed in listed if type(seed) is not int or not least <= seed < 2**63]
-    if not listed or wrong:
-        wrong_text = shown(wrong[0] if wrong else value)
-        raise ValueError(f"must be a number of repeats or a list of seeds, found {wrong_text}")
-    return value
 
 
 class SweepOptions(Section):
     """What a sweep says besides its keys and their values."""
 
-    seeds: Annotated[Count | tuple[Seed, ...], BeforeValidator(_require_seeds)] = 1
+    seeds: Seeds = 1
     """How often each point is repeated: the scenario's seed, and others drawn from it; or a list of seeds."""
     impossible: Literal["refuse", "skip"] = "refuse"
     """A point that cannot run, such as more workers than hosts: refuse the sweep, or leave out the point."""

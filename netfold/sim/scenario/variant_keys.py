@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     model_validator,
 )
 
-from netfold.errors import OptionError
+from netfold.errors import OptionError, shown
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.kinds import family, register
@@ -226,6 +227,37 @@ class Variant(Settings):
     """Name in tables and figures: lower-case letters, digits, '-' and '_'."""
 
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _require_seeds(value: object) -> object:
+    """Refuse what is neither a number nor a list with one message, instead of one for each."""
+    listed, least = (value, 0) if isinstance(value, tuple) else ((value,), 1)
+    wrong = [seed for seed in listed if type(seed) is not int or not least <= seed < 2**63]
+    if not listed or wrong:
+        wrong_text = shown(wrong[0] if wrong else value)
+        raise ValueError(f"must be a number of repeats or a list of seeds, found {wrong_text}")
+    if twice := [seed for seed in listed if listed.count(seed) > 1]:
+        raise ValueError(f"lists the seed {twice[0]} twice")
+    return value
+
+
+Seeds = Annotated[Count | tuple[Seed, ...], BeforeValidator(_require_seeds)]
+_SEED_SHIFT = 32  # drawn seeds have 32 bits
+
+
+def each_seed(seed: int, seeds: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The seeds of repeats: those listed, or `seed` and others drawn from it."""
+    if not isinstance(seeds, int):
+        return seeds
+    drawn = dict.fromkeys([seed])
+    for repeat in itertools.count():
+        if len(drawn) == seeds:
+            break
+        drawn[mix_plain(seed, rng_streams.REPEAT_SEED, repeat) >> _SEED_SHIFT] = None
+    return tuple(drawn)
+
+
 QuestionName = Literal["time_to_target", "step_time", "throughput", "makespan", "score_at_time"]
 """What a run can be asked; `report/answer.py` answers it."""
 
@@ -238,8 +270,11 @@ class Header(Option):
     """Name of the scenario and of its folder of runs: lower-case letters, digits, '-' and '_'; not latest."""
     description: str = ""
     """What the scenario shows, in a sentence or two."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    seed: Seed = 1
     """Seed of all random draws; the same seed gives the same results."""
+    seeds: Seeds = 1
+    """How often every variant is run: with the scenario's seed, and others drawn from it; or a list of seeds.
+    Results are means, with the least and the greatest; variants whose ranges overlap share their rank."""
     baseline: str | None = None
     """Variant that variants of equal workload are compared with; by default the slowest uncompressed one
     whose hosts add the gradients, else the slowest."""

@@ -127,7 +127,7 @@ class Bench:
     workloads: Workloads = field(init=False)
 
     def __post_init__(self) -> None:
-        self.workloads = Workloads((), self.seed)  # every cell restarts the same one
+        self.workloads = Workloads()  # every cell restarts the same one
 
     def cells(self, row: Row, column: Column) -> list[Cell]:
         """The cells of a codec on a collective: without loss, and with it."""

@@ -15,8 +15,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
-from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
 from netfold.kinds import registered
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import UnreadableError, read_bytes
@@ -25,6 +23,7 @@ from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario.limits import Plan, most_bytes
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.variant_keys import each_seed
 from netfold.sim.scenario.yaml_tree import Node
 from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
 from netfold.sim.workload.user_model import imported_files
@@ -113,7 +112,6 @@ def _source_digest(name: str) -> str:
 
 FILE_BYTES_MAX = 1 << 30
 """The largest file that is sent to workers."""
-_SEED_SHIFT = 32  # drawn seeds have 32 bits
 _NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # no text, or line breaks
 _SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
 
@@ -148,15 +146,7 @@ def plain_text(value: object) -> str:
 def seeds_of(scenario: Scenario) -> tuple[int, ...]:
     """The seeds of the repeats: those listed, or the scenario's own and others drawn from it."""
     assert scenario.sweep is not None
-    seeds = scenario.sweep.seeds
-    if not isinstance(seeds, int):
-        return seeds
-    drawn = dict.fromkeys([scenario.seed])
-    for repeat in itertools.count():
-        if len(drawn) == seeds:
-            break
-        drawn[mix_plain(scenario.seed, rng_streams.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
-    return tuple(drawn)
+    return each_seed(scenario.seed, scenario.sweep.seeds)
 
 
 def points_of(scenario: Scenario, versions: Versions, keeps_run: bool = False) -> tuple[Point, ...]:

@@ -237,7 +237,7 @@ AnyWorkload = Annotated[WorkloadOption, ByKind()]
 # Workloads that variants share: built once, and restarted for the next variant.
 
 
-Key = tuple[int, GradientSource, int]  # number of the job in its variant, what it is, workers
+Key = tuple[int, GradientSource, int, int]  # number of the job in its variant, what it is, workers, seed
 
 
 class Workloads:
@@ -249,13 +249,10 @@ class Workloads:
     ----------
     wanted
         Keys of the workloads of every variant, in the order in which variants run.
-    seed
-        Of the run.
     """
 
-    def __init__(self, wanted: Iterable[Iterable[Key]], seed: int) -> None:
+    def __init__(self, wanted: Iterable[Iterable[Key]] = ()) -> None:
         self._later = [set(keys) for keys in wanted]
-        self._seed = seed
         self._made: dict[Key, Workload] = {}
 
     def begin_variant(self) -> None:
@@ -274,6 +271,6 @@ class Workloads:
         if key in self._made:
             self._made[key].restart()
         else:
-            _, source, workers = key
-            self._made[key] = source.workload(workers, self._seed)
+            _, source, workers, seed = key
+            self._made[key] = source.workload(workers, seed)
         return self._made[key]

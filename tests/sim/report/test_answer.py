@@ -231,7 +231,7 @@ def entry(name: str, time_us: float | None, workload: Mapping[str, Any] = MLP, *
         **{"name": name, "verdict": more.pop("verdict", "pass"), "bounds": more.pop("bounds", [])},
         **{"is_uncompressed": more.pop("plain", False), "replays_times": more.pop("replays", False)},
         **({"stay": {}} if more.pop("stays", False) else {}),
-        **{key: more.pop(key) for key in ("scores", "chance", "axes") if key in more},
+        **{key: more.pop(key) for key in ("scores", "chance", "axes", "seeds", "spread") if key in more},
         "setup": {"workload": {**workload, **more.pop("choices", {})}},
         "metrics": metrics | more,
     }
@@ -418,6 +418,22 @@ def test_variants_are_compared_by_name(write: Callable[..., Path]) -> None:
     assert found.rows[2].against == "quick/2026-11-21T19-12-51-seed7 ring"
     assert found.rows[2].ratios["aggregation_time_us"] == 2.0
     assert found.notes == ()
+
+
+def repeated(name: str, time_us: float, low: float, high: float) -> dict[str, Any]:
+    return entry(name, time_us, seeds=[1, 2, 3], spread={"iteration_time_us": [low, high]})
+
+
+def test_variants_whose_ranges_over_seeds_overlap_are_not_distinguished() -> None:
+    near = [repeated("a", 10.0, 9.0, 11.0), repeated("b", 12.0, 11.0, 13.0), repeated("c", 40.0, 39.0, 41.0)]
+    apart = [near[0], repeated("b", 12.0, 11.01, 13.0), near[2]]
+
+    (told,), (clear,) = answers(groups_of(near)), answers(groups_of(apart))
+
+    assert told.startswith("a and b are not distinguishable over 3 seeds (time of a step: 10.0 µs and 12.0")
+    assert "; a is 4.00 × as fast as c (40.0 µs)" in told
+    assert clear.startswith("a has the shortest step: 10.0 µs (mean of 3 seeds, 9.00 µs to 11.0 µs), 4.00 ×")
+    assert [group.rank(member) for group in groups_of(near) for member in group.members] == [1, 1, 3]
 
 
 def test_another_run_can_be_the_baseline(write: Callable[..., Path]) -> None:

@@ -405,8 +405,8 @@ def test_a_file_that_is_gone_before_the_first_variant_is_an_error(
 ) -> None:
     resolve = netfold.sim.run.run.resolve
 
-    def resolved(found: Any) -> Any:
-        plan = resolve(found)
+    def resolved(*arguments: Any) -> Any:
+        plan = resolve(*arguments)
         (scenario.parent / "net.json").unlink()
         return plan
 
