@@ -30,6 +30,10 @@ CONDITIONS_MAX = 8
 """The most values of a grid's axis whose winners are named one by one."""
 SKEW_MIN = 0.1
 """A replay whose rank skew is a larger share of the aggregation time is ranked without it."""
+MODEL_ERROR = 0.02
+"""How far simulated rates are from a published one, of long messages (scenarios/papers/switchml-rate)."""
+_LONG_BYTES = 1 << 20
+"""Payload of a worker's step above which rates matter more than latencies, which were not compared."""
 GUESSING_POINTS = 0.03
 """A score so close to that of guessing has not been learned."""
 
@@ -627,7 +631,7 @@ def details(group: Group) -> str:
     first = next(iter(_first(group)), None)
     if first is None:
         return ""
-    baseline, parts = _other_baseline(group), [_quality(group, first)]
+    baseline, parts = _other_baseline(group), [_quality(group, first), _within_error(group, first)]
     if first["verdict"] != "pass":
         parts.insert(0, first["verdict"])
     if baseline is not None and group.question is STEP_TIME:
@@ -637,6 +641,20 @@ def details(group: Group) -> str:
     parts.append(sentence(first.get("bounds", ())))
     told = "; ".join(part for part in parts if part)
     return f"{first['name']}: {told}" if told else ""
+
+
+def _within_error(group: Group, first: Entry) -> str:
+    """That the margin before the next variant is smaller than what is known of the simulator's error."""
+    following = next(iter(_following(group)), None)
+    if following is None or group.question is SCORE_AT_TIME:
+        return ""
+    values = sorted((group.value(first) or 0.0, group.value(following) or 0.0))
+    if values[1] > values[0] * (1 + MODEL_ERROR):
+        return ""
+    is_long = (first["metrics"].get("payload_bytes_up") or 0) >= _LONG_BYTES
+    error = f"{100 * MODEL_ERROR:g} %"
+    text = f"its margin is below {error}, by which simulated rates differ from a published one"
+    return text + ("" if is_long else " (of long messages; short ones were not compared)")
 
 
 def _quality(group: Group, first: Entry) -> str:

@@ -401,6 +401,16 @@ def test_a_lossy_winner_says_so(nmse: float | None, told: str) -> None:
     assert details(groups_of(lossy)[0]) == told
 
 
+@pytest.mark.parametrize(("slower_us", "sent"), [(102.0, 2e6), (101.0, 2e6), (101.0, 1e5), (102.1, 2e6)])
+def test_a_margin_below_the_known_error_of_the_model_is_called_so(slower_us: float, sent: float) -> None:
+    near = [entry("a", 100.0, payload_bytes_up=sent), entry("b", slower_us), entry("c", 300.0, plain=True)]
+
+    told = details(groups_of(near)[0])
+
+    assert ("its margin is below 2 %, by which simulated rates differ" in told) == (slower_us <= 102.0)
+    assert ("short ones were not compared" in told) == (sent < 1e6)
+
+
 SLOWER = replace(RING, messages=(("values", 228, 4000),))  # 256 µs of aggregation instead of 128 µs
 
 
