@@ -172,9 +172,25 @@ def run(  # noqa: PLR0913  one argument an option
         bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
     ] = False,
     no_report: NoReport = False,
+    columns: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC,…",
+            help="Columns of the table, or all; by default what answers the question.",
+        ),
+    ] = "",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the answer, the verdict and the folder.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Explain every column, and all that is not modelled.")
+    ] = False,
     as_json: JsonOrTable = False,
 ) -> None:
     """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
+
+    It begins with the answer: which variant comes first, how far, and what holds it back. The table has the
+    columns that answer the question and fit into 100 characters; --columns shows others.
 
     A variant's verdict is pass, approximate (all checks hold, and the codec reports how many elements are
     estimates), fail (a check does not hold, or a codec cannot continue) or stalled (no traffic makes
@@ -195,7 +211,9 @@ def run(  # noqa: PLR0913  one argument an option
     """
     scenario = _read_scenario(file, sets, seed, no_code)
     from netfold.sim.processor import pin
+    from netfold.sim.results.metrics import require_metrics
 
+    require_metrics(columns)
     if not native:
         pin()
     from netfold.sim.results.summary import GOOD, kind
@@ -209,13 +227,18 @@ def run(  # noqa: PLR0913  one argument an option
             outcome = run_scenario(scenario, tuple(sets or ()), seed, out, progress, names, checkpoints)
     except InvariantError as error:
         raise reproducible(error, file, sets, seed, variant) from error
-    print_json(outcome.as_dict()) if as_json else _print_outcome(outcome)
+    if as_json:
+        print_json(outcome.as_dict())
+    elif quiet:
+        _print_answer(outcome)
+    else:
+        _print_outcome(outcome, columns, verbose)
     if isinstance(outcome.stopped, InvariantError):
         raise reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
         raise outcome.stopped
     assert outcome.run_dir is not None
-    report_printed(outcome.run_dir, not no_report, as_json)
+    report_printed(outcome.run_dir, not no_report, as_json or quiet)
     exit_with(kind(outcome.summary["verdict"]) in GOOD)
 
 
@@ -344,23 +367,37 @@ def _points(scenario: Scenario) -> str:
     return swept(points_of(scenario, own_versions()))
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome, columns: str, is_verbose: bool) -> None:
     """Print the table of a run, what fails, what is not modelled and, if it was stopped, what is missing."""
     from netfold.sim.processor import note_of
     from netfold.sim.report.compare import results_table
-    from netfold.sim.run.run import APPROXIMATIONS
+    from netfold.sim.run.run import not_modelled
 
     result = outcome.as_dict()
-    print_table(results_table(result, note_of(result)))
-    for variant in result["variants"]:
+    print_table(results_table(result, note_of(result), columns, is_verbose))
+    _print_failures(outcome)
+    for line in not_modelled(outcome, is_verbose):
+        print_line(line)
+    if outcome.stopped is not None:
+        print_line("\n".join(outcome.place()))
+
+
+def _print_answer(outcome: Outcome) -> None:
+    """Print the answer of a run, its verdict, what fails, and where the results are."""
+    for answer in outcome.summary.get("answer", ()):
+        if answer["text"]:
+            print_line(answer["text"])
+    print_line(f"verdict: {outcome.summary['verdict']}; results: {outcome.run_dir}")
+    _print_failures(outcome)
+    if outcome.stopped is not None:
+        print_line("\n".join(outcome.place()))
+
+
+def _print_failures(outcome: Outcome) -> None:
+    for variant in outcome.summary["variants"]:
         for check in variant["checks"]:
             if check["verdict"] != "pass":
                 print_line(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
-    print_line("Not modelled:")
-    for approximation in outcome.approximations or APPROXIMATIONS:
-        print_line(f"  {approximation}")
-    if outcome.stopped is not None:
-        print_line("\n".join(outcome.place()))
 
 
 def main() -> None:

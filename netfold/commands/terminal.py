@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shlex
 import sys
@@ -189,10 +190,13 @@ class _Log:
 
     def __init__(self) -> None:
         self._last, self._written_s = "", time.monotonic()
+        self._begun_s: float | None = None  # when the first step began: compiling says nothing of the rest
 
     def __call__(self, text: str, done: float, total: float) -> None:
         what, _, _ = text.partition(": ")
         now_s = time.monotonic()
+        if self._begun_s is None and what != COMPILING:
+            self._begun_s = now_s
         if what != self._last:
             # How many kernels are needed is found while they are compiled: at first, one of one.
             print_error(what if what == COMPILING else f"{what} ({int(done)} of {int(total)} steps done)")
@@ -201,7 +205,9 @@ class _Log:
         elif what == COMPILING:
             print_error(f"{text} ({int(done)} of {int(total)} done)")
         else:
-            print_error(f"{text} ({100 * done / total:.0f} % of all steps done)")
+            left_s = (now_s - (self._begun_s or now_s)) * (total - done) / done if done else math.inf
+            left = f", about {left_s:.0f} s left" if left_s < math.inf else ""
+            print_error(f"{text} ({100 * done / total:.0f} % of all steps done{left})")
         self._last, self._written_s = what, now_s
 
 

@@ -80,7 +80,7 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
 
     result = run_command(
         *("run", "a.yaml", "--set", "workers=2", "--set", "name=b", "--seed", "3", "--out", "there"),
-        *("--variant", "slow", "--variant", "fast"),
+        *("--variant", "slow", "--variant", "fast", "-v"),
     )
 
     assert result.exit_code == 0
@@ -89,6 +89,17 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
     assert f"Not modelled:\n  {netfold.sim.run.run.APPROXIMATIONS[0]}\n" in result.stdout
     assert result.stdout.endswith("\nReport: runs/quick/now/report.html\n")
     assert result.stderr == "writing the report\n"
+
+
+def test_quiet_prints_the_answer_and_a_misspelt_column_is_told_before_the_run(run_returns: Replace) -> None:
+    calls = run_returns(outcome("pass"))
+
+    quiet = run_command("run", "a.yaml", "--quiet")
+    wrong = run_command("run", "a.yaml", "--columns", "steps,nsme")
+
+    assert quiet.stdout == "verdict: pass; results: runs/quick/now\n"
+    assert (wrong.exit_code, len(calls)) == (2, 1)
+    assert wrong.stderr.startswith("--columns: there is no metric 'nsme'\n  did you mean 'nmse'?")
 
 
 def test_run_with_json_prints_one_object(run_returns: Replace) -> None:

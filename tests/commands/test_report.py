@@ -76,7 +76,10 @@ def test_the_table_is_printed_before_the_report_is_written(
     folder = only_folder(tmp_path)
     table, report = result.output.split("writing the report\n")  # stdout and stderr, as they came
     assert result.exit_code == 0
-    assert {"run": "Not modelled:\n", "sweep": "tiny: 2 points done: pass\n"}[name] in table
+    assert {
+        "run": "Not modelled: 7 simplifications; -v lists them\n",
+        "sweep": "tiny: 2 points done: pass\n",
+    }[name] in table
     assert report == f"Report: {folder}/report.html\n"
     assert drawn(tmp_path) == ["figures", "report.html"]  # of the sweep alone, not of its points
 

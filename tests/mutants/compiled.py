@@ -10,7 +10,7 @@ from pathlib import Path
 
 COMPILED_BY = {"kernel", "inlined"}  # decorators of `kernels.compiled`
 RUN_BY_THE_COMPILER = {"intrinsic"}
-MAY_BE_COMPILED = re.compile(r"@(?:kernel|inlined|intrinsic)\b|\baddress_of\(")
+MAY_BE_COMPILED = re.compile(r"@(?:kernel|inlined|intrinsic)\b")
 
 Definition = tuple[str, str]  # a file, and a name that it defines outside of functions
 Frozen = Collection[Definition]
@@ -18,12 +18,14 @@ Frozen = Collection[Definition]
 
 @lru_cache(maxsize=1)  # many faults are put into a tree one after the other
 def compiled_functions(tree: ast.Module) -> set[ast.FunctionDef]:
-    """Functions that are compiled: by their decorators, or as they are given to `address_of`."""
+    """Functions that are compiled: by their decorators, or as keys of what is given to `Handlers`."""
     by_address = {
-        node.args[0].id
+        key.id
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "address_of"
-        if len(node.args) == 2 and isinstance(node.args[0], ast.Name)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Handlers"
+        if node.args and isinstance(node.args[0], ast.Dict)
+        for key in node.args[0].keys
+        if isinstance(key, ast.Name)
     }
     return {
         node

@@ -14,7 +14,7 @@ import pytest
 
 from tests import ROOT
 from tests.mutants.by_hand import faults_by_hand
-from tests.mutants.compiled import Package
+from tests.mutants.compiled import Package, compiled_functions
 from tests.mutants.draw import STRATA, NoEarlierCommitError, changed_lines, drawn, stratum_of
 from tests.mutants.edits import AnchorError, SwitchError, edit_by_hand, switched
 from tests.mutants.fault import BY_HAND, Fault, Record, Verdict, found_again, read_accepted, read_records
@@ -307,6 +307,13 @@ def test_each_operator_in_a_kernel(project: Path, tmp_path: Path) -> None:
     assert len(computed) == len(faults) + 1
     assert computed == [walked(sources, fault) for fault in (None, *faults)]
     assert sum(result != computed[0] for result in computed) > len(faults) // 2
+
+
+def test_handlers_of_the_event_loop_are_compiled_too() -> None:
+    """They have no decorator: a switch of plain Python would make each of them fail to compile."""
+    loop = ast.parse((ROOT / "netfold/sim/engine/loop.py").read_text("utf-8"))
+
+    assert {"_late_arrival", "_write_log", "run_until"} <= {each.name for each in compiled_functions(loop)}
 
 
 def walked(sources: Sources, fault: Fault | None) -> list[object]:

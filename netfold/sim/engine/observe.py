@@ -730,5 +730,10 @@ class EngineViews:
     def sent_bytes(self, link: int) -> int:
         return int(plain(self.world.links)["sent_bytes"][link])
 
+    def busiest_link(self) -> tuple[int, int]:
+        # A link, and for how long it was busy so far, ps.
+        busy_ps = plain(self.world.links)["busy_ps"][: in_clock(self.world, "links_count")]
+        return int(busy_ps.argmax()), int(busy_ps.max())
+
     def flow_counters(self, number: int) -> dict[str, int]:
         return flow_counters(self.world, number)

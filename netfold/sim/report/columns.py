@@ -36,6 +36,7 @@ _UNITS: dict[Unit, Callable[[Any], str]] = {
 _WRITERS: dict[str, Writer] = {
     "iteration_time_us": words.iteration,
     "bit_exact": words.bit_exact,
+    "nmse": lambda values: "exact" if values.get("bit_exact") else _UNITS[Unit.ERROR](values["nmse"]),
     "merges_verified": words.verified,
     "max_abs_error": words.max_error,
     "cosine": words.cosine,
@@ -98,6 +99,11 @@ def metric_columns(
         if beside and name in beside:
             columns.append(beside[name])
     return columns
+
+
+def total_width(columns: Sequence[TableColumn]) -> int:
+    """Characters that columns take in a line of a table, each with the line to its right."""
+    return sum(3 + max(len(column.heading), *(len(str(cell)) for cell in column.cells)) for column in columns)
 
 
 def left_out_of(groups: Sequence[Group], variants: Sequence[Values]) -> tuple[set[str], str]:

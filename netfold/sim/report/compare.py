@@ -38,12 +38,18 @@ from netfold.sim.report.answer import (
     times_baseline,
 )
 from netfold.sim.report.causes import sentence, short
-from netfold.sim.report.columns import FittingTable, TableColumn, left_out_of, metric_columns
+from netfold.sim.report.columns import (
+    FittingTable,
+    TableColumn,
+    left_out_of,
+    metric_columns,
+    total_width,
+)
 from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
-from netfold.sim.results.metrics import COMPARISON, RATIOS, RUN_TABLE
+from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, TYPES, require_metrics
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # The terminal's table of a run: one line per variant, and notes below.
@@ -51,48 +57,52 @@ from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 SHARE_MIN = 0.005
 """Only the report shows parts below this share of the aggregation time."""
+TABLE_COLUMNS = 100
+"""The width that the table of a run keeps to."""
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
 
 
-def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) -> Table:
+def results_table(
+    summary: Mapping[str, Any],
+    more_notes: Sequence[str] = (),
+    columns: str = "",
+    is_verbose: bool = False,
+) -> Table:
     """Table of a run's `summary.json`; ratios are within variants of equal workload.
 
-    `more_notes` are of `run.json`.
+    `more_notes` are of `run.json`. `columns` are names of metrics, with commas between them, or "all"; by
+    default those that answer the question, as many as fit into `TABLE_COLUMNS`.
+
+    Raises
+    ------
+    DataError
+        There is no such metric.
     """
     variants = summary["variants"]
     groups, answered = groups_in(summary), answered_in(summary)
     times = times_baseline(groups)
-    left_out, beside = left_out_of(groups, [variant["metrics"] for variant in variants])
-    columns = [
-        TableColumn(
-            "variant", [Text(variant["name"]) for variant in variants]
-        ),  # Text: brackets are no markup
-        *metric_columns(
-            RUN_TABLE,
-            [variant["metrics"] for variant in variants],
-            left_out,
-            {
-                beside: TableColumn(
-                    "× baseline",
-                    [times[variant["name"]] for variant in variants],
-                    is_right=True,
-                    is_ratio=True,
-                    note=legend(groups),
-                )
-            },
-            {"iteration_time_us": lambda values: words.time(values["iteration_time_us"])},
-        ),
-        TableColumn("bottleneck", [Text(short(variant["bounds"])) for variant in variants]),
-        TableColumn("verdict", [verdict_text(variant["verdict"]) for variant in variants]),
-    ]
-    if not any(variant["bounds"] for variant in variants):
-        del columns[-2]
+    ratios = TableColumn(
+        "× baseline",
+        [times[variant["name"]] for variant in variants],
+        is_right=True,
+        is_ratio=True,
+        note=legend(groups),
+    )
+    last = [TableColumn("verdict", [verdict_text(variant["verdict"]) for variant in variants])]
+    if any(variant["bounds"] for variant in variants):
+        last.insert(0, TableColumn("bottleneck", [Text(short(variant["bounds"])) for variant in variants]))
+    names = [Text(variant["name"]) for variant in variants]  # brackets in Text are no markup
+    others = [TableColumn("variant", names), ratios, *last]
+    measured, beside = _measured(variants, groups, columns, TABLE_COLUMNS - 1 - total_width(others))
+    at = 1 + next((index for index, column in enumerate(measured) if column.name == beside), len(measured))
+    table_columns = [others[0], *measured[:at], ratios, *measured[at:], *last]
+    explained = table_columns if is_verbose else [ratios]
     notes = [
         *_without_compute(variants),
-        "; ".join(column.note for column in columns if column.note),
+        "; ".join(column.note for column in explained if column.note),
         *(text for group in answered[:GROUPS_MAX] if (text := details(group))),
         *spreads(groups),
-        *_time_shares(variants),
+        *(_time_shares(variants) if is_verbose else ()),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
         *_published_lines(variants),
@@ -103,7 +113,34 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
     ]
     seeds = summary.get("seeds") or [summary["seed"]]
     heading = f"{summary['scenario']}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    return FittingTable(heading, notes, columns=columns, above=answers(answered))
+    return FittingTable(heading, notes, columns=table_columns, above=answers(answered))
+
+
+def _measured(
+    variants: Sequence[Mapping[str, Any]], groups: Sequence[Group], columns: str, width: int
+) -> tuple[list[TableColumn], str]:
+    """The columns of metrics, and the metric of the one beside which ratios stand.
+
+    Where no `columns` are named, those that matter most are shown, as many as fit into `width`.
+    """
+    metrics = [variant["metrics"] for variant in variants]
+    left_out, beside = left_out_of(groups, metrics)
+    names = require_metrics(columns)
+    if columns and columns != ALL:
+        left_out = set()
+    if not columns:
+        swap = {"iteration_time_us": "aggregation_time_us"} if "iteration_time_us" in left_out else {}
+        wanted = (name for group in groups for name in ANSWERING[group.question.name])
+        names = list(dict.fromkeys(swap.get(name, name) for name in wanted))
+    if beside not in names:
+        beside = next((name for name in names if name not in left_out), "")
+    step_alone = {"iteration_time_us": lambda values: words.time(values["iteration_time_us"])}
+    measured = metric_columns(names, metrics, left_out, writers=step_alone)
+    if columns:
+        return measured, beside
+    while len(measured) > 1 and total_width(measured) > width:
+        measured.pop()
+    return sorted(measured, key=lambda column: list(TYPES).index(column.name)), beside
 
 
 def _without_compute(variants: list[dict[str, Any]]) -> list[str]:

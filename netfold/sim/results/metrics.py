@@ -15,6 +15,7 @@ from enum import Enum, unique
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netfold.errors import DataError, names_hint
 from netfold.sim.results.job_times import JobTimes, us_of
 from netfold.sim.results.records import (
     NO_BUCKET,
@@ -706,11 +707,24 @@ RATIOS = tuple(metric.name for metric in METRICS if metric.has_ratio)
 # Where columns are shown, in their order.
 QUALITY = ("bit_exact", "nmse", "cosine")
 TRAINING = ("loss", "test_score", "target")
+ALL = "all"
 RUN_TABLE = (
     *("aggregation_time_us", "since_last_rank_us", "iteration_time_us", "aggregation_elements_per_s"),
     *("wire_bytes_up_per_worker", "compression_ratio", *QUALITY, *TRAINING),
 )
-"""Of `netfold run`."""
+"""Of `netfold run --columns all`."""
+ANSWERING: Mapping[str, Sequence[str]] = {
+    "time_to_target": ("target", "iteration_time_us", "wire_bytes_up_per_worker"),
+    "step_time": (
+        *("since_last_rank_us", "iteration_time_us", "wire_bytes_up_per_worker", "nmse"),
+        *("aggregation_time_us", "compression_ratio"),
+    ),
+    "throughput": ("aggregation_elements_per_s", "wire_bytes_up_per_worker", "nmse", "compression_ratio"),
+    "makespan": ("completion_time_us", "slowdown", "iteration_time_us"),
+    "score_at_time": ("test_score", "iteration_time_us", "wire_bytes_up_per_worker"),
+}
+"""Of `netfold run`, by what it is asked: the last ones give way where a table is too broad. Where compute
+takes no time, the aggregation stands in the place of whole steps."""
 COMPARISON = (
     *("since_last_rank_us", "aggregation_time_us", "aggregation_elements_per_s", "iteration_time_us"),
     *("wire_bytes_up_per_worker", *QUALITY, *TRAINING, "completion_time_us", "slowdown"),
@@ -731,6 +745,25 @@ SWEEP_FIRST = (
     *("wire_bytes_up_per_worker", "test_score"),
 )
 """The figures that come first in the report of a sweep."""
+
+
+def require_metrics(columns: str) -> Sequence[str]:
+    """The names of metrics, which have commas between them; all that a run prints for "all", none for "".
+
+    Raises
+    ------
+    DataError
+        There is no such metric.
+    """
+    if columns == ALL:
+        return RUN_TABLE
+    names = columns.split(",") if columns else []
+    for name in names:
+        if name not in TYPES:
+            raise DataError(
+                f"--columns: there is no metric {name!r}", names_hint(name, [ALL, *TYPES], "metrics")
+            )
+    return names
 
 
 def metrics_of(variant: Measured) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -65,6 +66,32 @@ def approximations_of(plan: Plan) -> tuple[str, ...]:
     """What was not modelled of a plan's variants."""
     takes_time = any(variant.network.inside is not None for variant in plan.variants)
     return (HOSTS_TAKE_TIME, *APPROXIMATIONS[1:]) if takes_time else APPROXIMATIONS
+
+
+def not_modelled(outcome: Outcome, is_verbose: bool) -> list[str]:
+    """Lines on what was not modelled: all, or how much, and what can change the answer."""
+    approximations = outcome.approximations or APPROXIMATIONS
+    if is_verbose:
+        return ["Not modelled:", *(f"  {text}" for text in approximations)]
+    favoured = [] if approximations[0] == HOSTS_TAKE_TIME else _favoured(outcome.summary)
+    if not favoured:
+        return [f"Not modelled: {len(approximations)} simplifications; -v lists them"]
+    return [
+        "Not modelled, though it can change the answer: hosts take no time per packet, and "
+        f"{' and '.join(favoured)} (see `hosts`); -v lists all {len(approximations)} simplifications"
+    ]
+
+
+def _favoured(summary: Mapping[str, Any]) -> list[str]:
+    """Winners that send more than the next: time per packet would cost them more."""
+    sent = {entry["name"]: entry["metrics"]["wire_bytes_up_per_worker"] for entry in summary["variants"]}
+    texts = []
+    for answer in summary.get("answer", ()):
+        pairs = [(first, other) for first in answer["winners"][:1] for other in answer["next"][:1]]
+        for first, other in pairs:
+            if (sent.get(first) or 0) > (sent.get(other) or math.inf):
+                texts.append(f"{first} sends more than {other}")
+    return texts
 
 
 def run_scenario(

@@ -293,7 +293,7 @@ def _run_variant(
     after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)
     arrivals = JobQueue(simulation, after_step)
     everyone = arrivals.begin()
-    fabric.on_packets(_packets_reporter(reporter, arrivals))
+    fabric.on_packets(_packets_reporter(reporter, arrivals, engine, variant.network))
     if keeper is not None:
         keeper.watch(variant, arrivals.started, fabric, sampler)
     diagnosis: Diagnosis | None = None
@@ -406,12 +406,22 @@ def _never_admitted(variant: VariantPlan, job: JobPlan, job_times: JobTimes | No
     return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stalled", detail)], facts)
 
 
-def _packets_reporter(reporter: ProgressReporter, arrivals: JobQueue) -> Callable[[int, int], None]:
-    """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
+def _packets_reporter(
+    reporter: ProgressReporter, arrivals: JobQueue, engine: Engine, network: Network
+) -> Callable[[int, int], None]:
+    """A callback that reports packets in flight: simulated time, hops, the link that was busy for longest,
+    the last loss, and the done share of a step."""
 
     def report(now_ps: int, hops: int) -> None:
         share = max((job.share() for job in arrivals.started), default=0.0)
-        reporter.report(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
+        link, busy_ps = engine.busiest_link()
+        steps = [job.journal.steps[-1] for job in arrivals.started if job.journal.steps]
+        losses = [f", loss {step.loss:.3g}" for step in steps[-1:] if step.loss is not None]
+        reporter.report(
+            f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops, "
+            f"link {network.link_names[link]} busy {100 * busy_ps / max(1, now_ps):.0f} %{''.join(losses)}",
+            share,
+        )
 
     return report
 

@@ -574,6 +574,23 @@ def test_terminal_table_fits_a_hundred_columns() -> None:
         assert re.search(words, "\n".join(lines))
 
 
+def test_the_columns_answer_the_question_and_give_way_to_long_names() -> None:
+    told = summary(RING, replace(LOSSLESS, bit_exact=False))
+    long = summary(RING, replace(LOSSLESS, name="lossless-with-a-name-that-goes-on-and-on", bit_exact=False))
+    lines = terminal(200, told, columns="", is_verbose=False)
+    chosen = terminal(200, told, columns="steps,payload_bytes_up", is_verbose=False)
+
+    assert headings(lines)[1:] == [
+        *("aggregation", "iteration", "× baseline", "bytes/worker", "nmse", "verdict")
+    ]
+    assert [row[5] for row in rows_of(lines)] == ["exact", "2.50e-01"]
+    assert headings(terminal(200, long, columns=""))[1:] == [
+        *("iteration", "× baseline", "bytes/worker", "verdict")
+    ]
+    assert headings(chosen) == ["variant", "steps", "× baseline", "payload_bytes_up", "verdict"]
+    assert not any(line.startswith("time of") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("width", "tables"),
     [

@@ -260,9 +260,10 @@ def printed(shown: Any, width: int) -> list[str]:
     return captured.get().splitlines()
 
 
-def terminal(width: int, found: dict[str, Any]) -> list[str]:
-    """What the terminal shows of a summary."""
-    return printed(results_table({"scenario": "quick", "seed": 7, **found}), width)
+def terminal(width: int, found: dict[str, Any], columns: str = "all", is_verbose: bool = True) -> list[str]:
+    """What the terminal shows of a summary; by default with all columns and notes."""
+    run = {"scenario": "quick", "seed": 7, **found}
+    return printed(results_table(run, columns=columns, is_verbose=is_verbose), width)
 
 
 def svg_text(svg: bytes) -> list[str]:
