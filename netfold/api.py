@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 from rich.table import Table
 
+from netfold.errors import DataError
+from netfold.homomorphic.codec import Codec
+from netfold.kinds import register, registered
+from netfold.sim import files
+from netfold.sim.keys import written
 from netfold.sim.processor import note_of, pin
 from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
@@ -114,6 +123,17 @@ class Run(Shown):
         return f"<netfold.Run {self.name}, seed {self.seed}: {self.verdict}, in {self.path}>"
 
 
+class Objects(TypedDict, total=False):
+    """Objects of Python that a run takes in the place of a scenario's values, for all variants."""
+
+    codec: Codec
+    """Its class is registered, if it is not yet."""
+    model: Callable[..., Any]
+    """A function of a Python file that makes the model to train, as `netfold new model` writes one."""
+    gradients: ArrayLike
+    """What workers send, (workers, elements), float32; kept in `inputs` below the parent folder of runs."""
+
+
 def run(
     scenario: Given,
     *,
@@ -124,6 +144,7 @@ def run(
     progress: Progress | None = None,
     code: bool = True,
     native: bool = False,
+    **objects: Unpack[Objects],
 ) -> Run:
     """Run all variants of a scenario, or the named ones, and write a run folder; `report()` adds its report.
 
@@ -143,6 +164,8 @@ def run(
     code
         Whether Python files that the scenario names may run, such as `model: ./mine.py:make`. A line on
         stderr says that one does.
+    objects
+        `codec`, `model` and `gradients` in the place of the scenario's, see `Objects`.
     native
         Let PyTorch use all that this processor has: faster, and not reproducible on others. Otherwise this
         process, and what it starts, computes with AVX2 from then on.
@@ -164,7 +187,7 @@ def run(
 
     if not native:
         pin()
-    path_or_text, sets = scenario_of(scenario), sets_of(set)
+    path_or_text, sets = scenario_of(scenario), sets_of({**_values_of(objects, Path(out)), **(set or {})})
     with running_code(code):
         outcome = run_scenario(path_or_text, sets, seed, Path(out), progress or silent, tuple(variants))
     if outcome.stopped is not None:
@@ -172,6 +195,44 @@ def run(
         raise outcome.stopped
     assert outcome.run_dir is not None
     return load(outcome.run_dir)
+
+
+def _values_of(objects: Objects, out: Path) -> dict[str, Any]:
+    """Objects of Python as values of a scenario by path.
+
+    Raises
+    ------
+    DataError
+        The model's function is in no file, or within another function; or the gradients are no table.
+    """
+    values: dict[str, Any] = {}
+    codec: Any = objects.get("codec")
+    model, gradients = objects.get("model"), objects.get("gradients")
+    if codec is not None:
+        if codec.kind not in registered(Codec):
+            register(type(codec))
+        values["codec"] = written(codec)
+    if model is not None:
+        file, name = inspect.getsourcefile(model), model.__qualname__
+        if file is None or not Path(file).is_file() or not name.isidentifier():
+            raise DataError(
+                f"model: {name} cannot be found in a file",
+                "write the function into a Python file, outside of other functions, and import it",
+            )
+        values["workload.model"] = f"{Path(file).resolve()}:{name}"
+    if gradients is not None:
+        array = np.ascontiguousarray(gradients, np.float32)
+        if array.ndim != 2:
+            raise DataError(
+                f"gradients: the array has {array.ndim} dimensions", "give it two: (workers, elements)"
+            )
+        file_name = f"gradients-{hashlib.sha256(array.tobytes()).hexdigest()[:12]}.npy"
+        path = out.resolve() / "inputs" / file_name
+        with files.writing(path.parent, files.WRITABLE_HINT):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, array)
+        values["workload"] = {"kind": "file", "path": str(path)}
+    return values
 
 
 def load(folder: str | os.PathLike[str]) -> Run:

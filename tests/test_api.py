@@ -119,6 +119,38 @@ def test_values_seed_and_variants_can_be_chosen(tmp_path: Path) -> None:
     assert run.summary["sets"][3] == "description=yes"
 
 
+def test_a_codec_a_model_and_gradients_can_be_objects(tmp_path: Path) -> None:
+    """The same results as with their names in the scenario."""
+    rows = np.arange(12, dtype=np.float32).reshape(2, 6)
+    base = {
+        "name": "objects",
+        "topology": {"kind": "star", "hosts": 2, "rate": "25Gbps"},
+        "workers": 2,
+        "codec": {"kind": "none"},
+        "workload": {"kind": "synthetic", "elements": 6},
+        "collective": {"kind": "ring"},
+    }
+    codec = read_codec("topk:share=0.5").codec
+    base["collective"] = {"kind": "all_gather"}
+
+    given = netfold.run(base, codec=codec, gradients=rows, out=tmp_path)
+    array_file = tmp_path / "rows.npy"
+    np.save(array_file, rows)
+    named = netfold.run(
+        base,
+        set={"codec": {"kind": "topk", "share": 0.5}, "workload": {"kind": "file", "path": array_file}},
+        out=tmp_path,
+    )
+
+    assert given.rounds.equals(named.rounds)
+    (kept,) = (tmp_path / "inputs").iterdir()
+    assert np.array_equal(np.load(kept), rows)
+    with pytest.raises(NetfoldError, match="gradients: the array has 1 dimensions"):
+        netfold.run(base, gradients=rows[0], out=tmp_path)
+    with pytest.raises(NetfoldError, match=r"model: .*<lambda> cannot be found in a file"):
+        netfold.run(base, model=lambda: None, out=tmp_path)
+
+
 def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:
     slow = netfold.run(SCENARIO, set={"topology.rate": "10Gbps"}, out=tmp_path)
     loaded = netfold.load(run.path)
