@@ -17,7 +17,7 @@ import pytest
 from numba.core import event
 
 TEST_CPU_S_MAX = 2.0  # of a test without the mark `slow`
-SUITE_CPU_S_MAX = 540.0
+SUITE_CPU_S_MAX = 480.0
 DEAREST = 10  # tests that are printed
 LOOP_S = 0.050  # what `loop_s` returns where the budget was set
 
