@@ -96,6 +96,7 @@ def test_a_run_is_the_same_however_it_is_given(run: netfold.Run, tmp_path: Path)
     again = netfold.run(file, out=tmp_path, progress=lambda *what: told.append(what))
 
     assert again.variants.equals(run.variants)
+    assert again.summary["chosen"] == []  # all
     assert again.links.equals(run.links)
     assert told[-1] == ("writing the results", 2, 2)
     assert (again.path / "scenario.yaml").read_text() == TEXT
@@ -113,6 +114,7 @@ def test_values_seed_and_variants_can_be_chosen(tmp_path: Path) -> None:
     setup = run.summary["variants"][0]["setup"]
 
     assert (run.seed, run.variants["name"].to_list()) == (5, ["sparse"])
+    assert run.summary["chosen"] == ["sparse"]
     assert (setup["topology"]["rate"], setup["workload"]["elements"]) == ("10Gbps", 1000)
     assert run.faults["kind"].to_list() == ["loss"]
     assert run.summary["sets"][0] == "topology.rate=10Gbps"  # as with --set

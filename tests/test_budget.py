@@ -20,10 +20,10 @@ def as_fast_as_it_was_set_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tests_and_suite_are_held_to_their_limits() -> None:
-    assert complaints({"fast": (2.0, False), "marked": (30.0, True)}, 540.0) == []
-    assert complaints({"dear": (2.01, False)}, 540.6) == [
+    assert complaints({"fast": (2.0, False), "marked": (30.0, True)}, 480.0) == []
+    assert complaints({"dear": (2.01, False)}, 480.6) == [
         "dear: 2.01 CPU-s, at most 2.00 without the mark `slow`",
-        "the suite: 541 CPU-s, at most 540",
+        "the suite: 481 CPU-s, at most 480",
     ]
     assert complaints({"dear": (4.9, False)}, 1199.0, slower=2.5) == []
 

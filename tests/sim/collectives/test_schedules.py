@@ -415,6 +415,26 @@ def test_costs_of_any_number_of_workers(workers: int) -> None:
         assert (outline.hops, outline.transfers) == (2 * rounds, 2 * (workers - 1) * trees)
 
 
+@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+def test_in_an_all_gather_every_worker_receives_all_messages_each_once_after_it_was_there(
+    workers: int,
+) -> None:
+    schedule = AllGather(kind="all_gather").cut(workers).schedule
+    held = {worker: {worker} for worker in range(workers)}
+
+    for number in range(schedule.transfers):
+        source, target, cell = (
+            int(column[number]) for column in (schedule.source, schedule.target, schedule.first)
+        )
+        awaited = schedule.waits_for[schedule.waits_first[number] : schedule.waits_first[number + 1]]
+        brought = [int(schedule.first[other]) for other in awaited if int(schedule.target[other]) == source]
+        assert brought == ([] if cell == source else [cell])
+        assert len(awaited) == len(brought)
+        assert cell not in held[target]
+        held[target].add(cell)
+    assert all(len(cells) == workers for cells in held.values())
+
+
 @pytest.mark.parametrize(("is_cut", "share"), [(False, 2 * 1 / 2 + 2 * 1 / 2 / 2), (True, 1.5)])
 def test_blocks_of_a_hierarchy_count_what_the_busiest_link_carries_in_all(is_cut: bool, share: float) -> None:
     """Two pairs: one message in and one back inside, of which each owner exchanges half across."""
