@@ -349,9 +349,9 @@ def tensors_file(path: Path, header: str, values: bytes) -> Path:
 
 
 def test_a_name_that_a_safetensors_header_has_twice(tmp_path: Path) -> None:
-    one = '"w": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]}'
-    first = one.replace('"w"', '"v"')
-    path = tensors_file(tmp_path / "g.safetensors", f"{{{first}, {one}, {one}}}", bytes(8))
+    described = '"%s": {"dtype": "F32", "shape": [2, 1], "data_offsets": [%d, %d]}'
+    first, twice = described % ("v", 0, 8), described % ("w", 8, 16)
+    path = tensors_file(tmp_path / "g.safetensors", f"{{{first}, {twice}, {twice}}}", bytes(16))
 
     assert "holds two arrays of the name 'w'" in told_by(path, 2)
 
