@@ -38,7 +38,8 @@ from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load, running_code
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.studies.remedies import COMPUTE, REMEDIES, Case, Change, Price, Remedy
+from netfold.sim.scenario.variant_keys import JobSections
+from netfold.sim.studies.remedies import COMPUTE, REMEDIES, Patch, Price, Remedy, Subject
 from netfold.sim.workload.workload_keys import Workloads
 from netfold.units import PS_PER_US
 
@@ -124,21 +125,20 @@ def _stretches(steps: pl.DataFrame) -> list[tuple[int, int, int, str]]:
 
 
 def _spans(rounds: pl.DataFrame, step: int) -> list[tuple[int, int]]:
-    own = rounds.filter(pl.col("step") == step)
-    return list(zip(own["start_ps"].to_list(), own["end_ps"].to_list(), strict=True))
+    return rounds.filter(pl.col("step") == step).select("start_ps", "end_ps").rows()
 
 
 # Changes, each simulated.
 
 
-class Outcome(NamedTuple):
+class Timing(NamedTuple):
     """What a simulation came to."""
 
     time_us: float
     nmse: float | None
     bit_exact: bool | None
 
-    def has_other_sums(self, before: Outcome) -> bool:
+    def has_other_sums(self, before: Timing) -> bool:
         """Whether its sums are worse than before by more than another order of additions explains."""
         if before.bit_exact and not self.bit_exact:
             return True
@@ -165,14 +165,16 @@ class Tried:
     """Why it has no time."""
 
 
-def _sets(change: Change) -> tuple[str, ...]:
-    """A change as `--set` takes it, each mapping as a file has it: "codec={kind: packed}"."""
+def _sets(patch: Patch) -> tuple[str, ...]:
+    """A patch as `--set` takes it, each mapping as a file has it: "codec={kind: packed}"."""
     texts = {
         path: f"{{{', '.join(f'{key}: {part}' for key, part in value.items())}}}"
-        for path, value in change.items()
+        for path, value in patch.items()
         if isinstance(value, dict)
     }
-    return tuple(f"{path}={texts.get(path, value)}" for path, value in change.items())
+    return tuple(
+        f"{path}={'null' if value is None else texts.get(path, value)}" for path, value in patch.items()
+    )
 
 
 class _Trial:
@@ -183,6 +185,13 @@ class _Trial:
         self.metric = _MEASURED.get(question.metric, question.metric)
         self.is_queue = question is MAKESPAN
         summary = run.summary
+        absent = [entry["path"] for entry in summary.get("inputs", ()) if not entry["kept"]]
+        absent = [path for path in absent if not (run.path / path).is_file()]
+        if absent:
+            raise DataError(
+                f"{run.path}: the run cannot be simulated again, as {absent[0]} is not kept in it",
+                f"copy it to {run.path / absent[0]}",
+            )
         given = load(run.path / "scenario.yaml", tuple(summary["sets"]), summary["seed"])
         self.prefix = f"variants.{variant}." if "variants" in given.document.children else ""
         self.original = self._plan({})
@@ -190,9 +199,9 @@ class _Trial:
         self.steps = self._steps()
         self._workloads = Workloads((), summary["seed"])
 
-    def _plan(self, change: Change) -> Plan:
+    def _plan(self, patch: Patch) -> Plan:
         summary = self._run.summary
-        sets = (*summary["sets"], *(f"{self.prefix}{text}" for text in _sets(change)))
+        sets = (*summary["sets"], *(f"{self.prefix}{text}" for text in _sets(patch)))
         scenario = load(self._run.path / "scenario.yaml", sets, summary["seed"])
         chosen = tuple(variant for variant in scenario.variants if variant.name == self._variant)
         return resolve(replace(scenario, variants=chosen))
@@ -202,12 +211,12 @@ class _Trial:
         variant = self.original.variants[0]
         if self.is_queue or variant.faults.last_change_ps or len({job.steps for job in variant.jobs}) > 1:
             return self.steps_count
-        own = self._run.links.filter(pl.col("variant") == self._variant)
-        hops = max(1, int(own["packets"].sum()) // self.steps_count)
+        links = self._run.links.filter(pl.col("variant") == self._variant)
+        hops = max(1, int(links["packets"].sum()) // self.steps_count)
         elements = max(1, sum(job.workload.elements * len(job.hosts) for job in variant.jobs))
         return min(self.steps_count, STEPS_MAX, max(1, min(HOPS_MAX // hops, ELEMENTS_MAX // elements)))
 
-    def simulate(self, change: Change, reporter: ProgressReporter) -> Outcome:
+    def simulate(self, patch: Patch, reporter: ProgressReporter) -> Timing:
         """The time with a change.
 
         Raises
@@ -216,8 +225,8 @@ class _Trial:
             The scenario cannot have it, or its run does not pass all checks.
         """
         shorter = {} if self.steps == self.steps_count else {"workload.steps": self.steps}
-        plan = self._plan({**shorter, **change})
-        has_own_workload = any(path.startswith("workload") for path in change)
+        plan = self._plan({**shorter, **patch})
+        has_own_workload = any(path.startswith("workload") for path in patch)
         result = run_variant(plan, plan.variants[0], reporter, None if has_own_workload else self._workloads)
         for entry in result.summary["variants"]:
             if kind(entry["verdict"]) not in GOOD:
@@ -225,14 +234,24 @@ class _Trial:
                 raise NetfoldError(f"{failed['name']}: {failed['verdict']}: {failed['detail']}")
         entry = next(entry for entry in result.summary["variants"] if entry["name"] == self._job)
         measured = result.summary["jobs"][0] if self.is_queue else entry["metrics"]
-        return Outcome(measured[self.metric], entry["metrics"]["nmse"], entry["metrics"]["bit_exact"])
+        return Timing(measured[self.metric], entry["metrics"]["nmse"], entry["metrics"]["bit_exact"])
 
-    def case(self, parts: Sequence[Mapping[str, Any]]) -> Case:
+    def of_job(self, patch: Patch) -> Patch:
+        """A patch of the variant as one of the explained job alone, if it is one of several."""
+        variant = self.original.scenario.variants[0]
+        index = [job.label for job in self.original.variants[0].jobs].index(self._job)
+        if not variant.jobs:
+            return patch
+        name = variant.jobs[self.original.variants[0].sections[index]].name
+        paths = {path: path.partition(".")[0] in JobSections.model_fields for path in patch}
+        return {f"jobs.{name}.{path}" if is_own else path: patch[path] for path, is_own in paths.items()}
+
+    def subject(self, parts: Sequence[Mapping[str, Any]]) -> Subject:
         """What remedies look at."""
         plan, written = self.original.variants[0], self.original.scenario.variants[0]
         index = [job.label for job in plan.jobs].index(self._job)
         sections = written.jobs[plan.sections[index]] if written.jobs else written
-        return Case(sections, written.topology, written.routing, plan.jobs[index], plan.network, parts)
+        return Subject(sections, written.topology, written.routing, plan.jobs[index], plan.network, parts)
 
 
 @dataclass(frozen=True)
@@ -288,17 +307,18 @@ class Explanation(VerbResult):
 
         Of those that change the sums, each saves more than all with a smaller error.
         """
-        useful = [tried for tried in self.all_tried if tried.gain is not None and tried.gain >= LEAST_GAIN]
-        best: dict[tuple[str, str], Tried] = {}
+        useful = [tried for tried in self.all_tried if _gain(tried) >= LEAST_GAIN]
+        best: dict[str, Tried] = {}
+        for tried in useful:
+            is_better = tried.remedy not in best or _gain(tried) >= _gain(best[tried.remedy]) + LEAST_GAIN
+            if tried.price != Price.SUMS and is_better:
+                best[tried.remedy] = tried
         lossy: list[Tried] = []
         for tried in sorted(useful, key=lambda tried: math.inf if tried.nmse is None else tried.nmse):
-            if tried.price == Price.SUMS:
-                lossy += [tried] if not lossy or _gain(tried) >= _gain(lossy[-1]) + LEAST_GAIN else []
-        for tried in useful:
-            known = best.get((tried.remedy, tried.price))
-            if known is None or _gain(tried) >= _gain(known) + LEAST_GAIN:
-                best[tried.remedy, tried.price] = tried
-        kept = [tried for tried in best.values() if tried.price != Price.SUMS] + lossy[:LOSSY_MAX]
+            is_better = not lossy or _gain(tried) >= _gain(lossy[-1]) + LEAST_GAIN
+            if tried.price == Price.SUMS and is_better:
+                lossy.append(tried)
+        kept = [*best.values(), *lossy[:LOSSY_MAX]]
         prices = [price.value for price in Price]
         return tuple(sorted(kept, key=lambda tried: (prices.index(tried.price), -_gain(tried))))
 
@@ -355,8 +375,8 @@ class Explanation(VerbResult):
         what, simulated = _SUBJECTS[self.metric], words.format_count(self.steps, "step")
         if not self.advised:
             count = sum(tried.time_us is not None for tried in self.all_tried)
-            found = f"{words.format_count(count, 'change')} simulated for {simulated}"
-            return [f"Nothing found that shortens it by 1 %: {found}."]
+            changes = f"{words.format_count(count, 'change')} simulated for {simulated}"
+            return [f"Nothing found that shortens it by 1 %: {changes}."]
         of = f"{simulated} of {self.steps_count}" if self.steps < self.steps_count else simulated
         lines = [f"What would shorten it, each change simulated for {of}:"]
         for rank, tried in enumerate(self.advised, start=1):
@@ -475,32 +495,39 @@ def _chosen(run: folder.RunFolder, variant: str) -> tuple[str, Question, tuple[s
 
 def _try_all(
     trial: _Trial, bounds: Sequence[Mapping[str, Any]], parts: Sequence[TimePart], progress: Progress
-) -> tuple[Outcome, list[Tried]]:
+) -> tuple[Timing, list[Tried]]:
     """The variant as it is, and every change that makes sense for its critical path."""
     shares: dict[str, float] = defaultdict(float)
     for part in parts:
         shares[part.cause] += part.share
-    case = trial.case(bounds)
-    changes: dict[str, tuple[Remedy, Change]] = {}
+    subject = trial.subject(bounds)
+    changes: dict[str, tuple[Remedy, Patch]] = {}
     for remedy in REMEDIES:
         if sum(shares[cause] for cause in sorted(remedy.causes)) >= LEAST_GAIN:
-            for change in remedy.changes(case):
-                changes.setdefault(SEPARATOR.join(_sets(change)), (remedy, change))
+            for patch in remedy.changes(subject):
+                changes.setdefault(SEPARATOR.join(_sets(patch)), (remedy, patch))
     total = trial.steps * (1 + len(changes))
     before = trial.simulate({}, ProgressReporter(progress, "as it is", 0, total))
     tried = []
-    for number, (text, (remedy, change)) in enumerate(changes.items(), start=1):
+    for number, (remedy, patch) in enumerate(changes.values(), start=1):
         reporter = ProgressReporter(progress, remedy.name, number * trial.steps, total)
-        try:
-            after = trial.simulate(change, reporter)
-        except NetfoldError as error:
-            tried.append(Tried(remedy.name, text, remedy.price, None, None, None, _first_line(error)))
-            continue
-        is_other = remedy.price is Price.SETTING and after.has_other_sums(before)
-        price = Price.SUMS if is_other else remedy.price
-        gain = 1 - after.time_us / before.time_us
-        tried.append(Tried(remedy.name, text, price, after.time_us, gain, after.nmse))
+        tried.append(_try(trial, remedy, patch, before, reporter))
+        alone = trial.of_job(patch)
+        if tried[-1].time_us is None and alone != patch:  # other jobs may be unlike it
+            again = _try(trial, remedy, alone, before, reporter)
+            tried[-1] = tried[-1] if again.time_us is None else again
     return before, tried
+
+
+def _try(trial: _Trial, remedy: Remedy, patch: Patch, before: Timing, reporter: ProgressReporter) -> Tried:
+    text = SEPARATOR.join(_sets(patch))
+    try:
+        after = trial.simulate(patch, reporter)
+    except NetfoldError as error:
+        return Tried(remedy.name, text, remedy.price, None, None, None, _first_line(error))
+    is_other = remedy.price is Price.SETTING and after.has_other_sums(before)
+    gain = 1 - after.time_us / before.time_us
+    return Tried(remedy.name, text, Price.SUMS if is_other else remedy.price, after.time_us, gain, after.nmse)
 
 
 def _first_line(error: NetfoldError) -> str:

@@ -34,7 +34,7 @@ _CARRIED = frozenset({Cause.LINK, Cause.LOOPBACK, Cause.HOST})
 _HELD = frozenset({Cause.WINDOW, Cause.LATENCY, Cause.TIMER})
 _ALTERNATED = frozenset({COMPUTE, Cause.DEVICE, Cause.MERGING, Cause.STRAGGLER, *_CARRIED, *_HELD})
 
-Change = Mapping[str, Any]
+Patch = Mapping[str, Any]
 """Values by path, as `--set` takes them."""
 
 
@@ -47,7 +47,7 @@ class Price(StrEnum):
 
 
 @dataclass(frozen=True)
-class Case:
+class Subject:
     """A job that is to be faster."""
 
     sections: JobSections
@@ -77,35 +77,35 @@ class Remedy:
     """What it does, as advice says it."""
     causes: frozenset[str]
     """It is tried if a job waits for one of them."""
-    changes: Callable[[Case], Iterator[Change]]
+    changes: Callable[[Subject], Iterator[Patch]]
     """The changes to try, the smaller before the larger."""
     price: Price = Price.SETTING
 
 
-def _more_in_flight(case: Case) -> Iterator[Change]:
-    for key in case.keys("slots", "window"):
+def _more_in_flight(subject: Subject) -> Iterator[Patch]:
+    for key in subject.keys("slots", "window"):
         for factor in (2, 4):
-            yield {f"collective.{key}": factor * case.plan.collective.sender.window}
+            yield {f"collective.{key}": factor * subject.plan.collective.sender.window}
 
 
-def _less_in_flight(case: Case) -> Iterator[Change]:
-    for key in case.keys("slots", "window"):
+def _less_in_flight(subject: Subject) -> Iterator[Patch]:
+    for key in subject.keys("slots", "window"):
         for divisor in (2, 4):
-            yield {f"collective.{key}": max(1, case.plan.collective.sender.window // divisor)}
+            yield {f"collective.{key}": max(1, subject.plan.collective.sender.window // divisor)}
 
 
-def _frames(case: Case) -> Iterator[Change]:
-    present = case.plan.collective.sender.frame
+def _frames(subject: Subject) -> Iterator[Patch]:
+    present = subject.plan.collective.sender.frame
     for frame in frames().values():
-        if case.keys("frame") and frame.name != present.name:
+        if subject.keys("frame") and frame.name != present.name:
             yield {"collective.frame": frame.name}
 
 
-def _chunks(case: Case) -> Iterator[Change]:
-    if not case.keys("chunk"):
+def _chunks(subject: Subject) -> Iterator[Patch]:
+    if not subject.keys("chunk"):
         return
-    whole_bytes = FLOAT_BYTES * case.plan.workload.elements // len(case.plan.hosts)
-    present = getattr(case.sections.collective, "chunk", None)
+    whole_bytes = FLOAT_BYTES * subject.plan.workload.elements // len(subject.plan.hosts)
+    present = getattr(subject.sections.collective, "chunk", None)
     sizes = (present // 4, present // 16, 4 * present) if present else (whole_bytes // 4, whole_bytes // 16)
     for size_bytes in sizes:
         yield {"collective.chunk": _power_of_two(size_bytes)}
@@ -116,91 +116,91 @@ def _power_of_two(size_bytes: int) -> str:
     return SIZE.format(1 << max(FLOAT_BYTES, size_bytes).bit_length() - 1)
 
 
-def _paths(case: Case) -> Iterator[Change]:
+def _paths(subject: Subject) -> Iterator[Patch]:
     values: dict[str, Sequence[Any]] = {
         "aggregators": ("one", "tree", "tor"),
         "tree": ("traffic",),
         "trees": (2, 4),
         "multicast": ("auto",),
         "channels": (2, 4),
-        "servers": (2, 4, len(case.plan.hosts)),
+        "servers": (2, 4, len(subject.plan.hosts)),
         "switch": ("auto",),
     }
-    for key in case.keys(*values):
-        present = getattr(case.sections.collective, key)
+    for key in subject.keys(*values):
+        present = getattr(subject.sections.collective, key)
         for value in values[key]:
             if value != present and not (isinstance(value, int) and value < present):
                 yield {f"collective.{key}": value}
 
 
-def _placements(case: Case) -> Iterator[Change]:
+def _placements(subject: Subject) -> Iterator[Patch]:
     for policy in PLACEMENTS:
-        if case.has_ways and policy != case.sections.workers.placement:
+        if subject.has_ways and policy != subject.sections.workers.placement:
             yield {"workers.placement": policy}
 
 
-def _routings(case: Case) -> Iterator[Change]:
+def _routings(subject: Subject) -> Iterator[Patch]:
     for kind in ROUTINGS:
-        if case.has_ways and kind != case.routing:
+        if subject.has_ways and kind != subject.routing:
             yield {"routing": kind}
 
 
-def _timeouts(case: Case) -> Iterator[Change]:
-    for key in case.keys("timeout"):
+def _timeouts(subject: Subject) -> Iterator[Patch]:
+    for key in subject.keys("timeout"):
         for divisor in (2, 4):
-            yield {f"collective.{key}": TIME.format(case.plan.collective.sender.timeout_ps // divisor)}
-        if getattr(case.sections.collective, key) != "auto":
+            yield {f"collective.{key}": TIME.format(subject.plan.collective.sender.timeout_ps // divisor)}
+        if getattr(subject.sections.collective, key) != "auto":
             yield {f"collective.{key}": "auto"}
 
 
-def _overlaps(case: Case) -> Iterator[Change]:
-    in_flight = case.plan.overlap.buckets_in_flight
+def _overlaps(subject: Subject) -> Iterator[Patch]:
+    in_flight = subject.plan.overlap.buckets_in_flight
     for count in (4, 16):
         if count > in_flight:
             yield {"overlap.buckets_in_flight": count}
-    if case.plan.overlap.network == "in_turn":
+    if subject.plan.overlap.network == "in_turn":
         yield {"overlap.network": "shared"}
 
 
-def _buckets(case: Case) -> Iterator[Change]:
-    if len(case.plan.workload.layers) == 1:
+def _buckets(subject: Subject) -> Iterator[Patch]:
+    if len(subject.plan.workload.layers) == 1:
         return
     yield {"workload.fusion": {"kind": OneBucket.kind}}
-    whole_bytes = FLOAT_BYTES * case.plan.workload.elements
-    in_flight = max(4, case.plan.overlap.buckets_in_flight)
+    whole_bytes = FLOAT_BYTES * subject.plan.workload.elements
+    in_flight = max(4, subject.plan.overlap.buckets_in_flight)
     for buckets in (2, 4, 8, 16):
         fusion = {"kind": BySize.kind, "bytes": _power_of_two(whole_bytes // buckets)}
         yield {"workload.fusion": fusion, "overlap.buckets_in_flight": in_flight}
 
 
-def _collectives(case: Case) -> Iterator[Change]:
+def _collectives(subject: Subject) -> Iterator[Patch]:
     for kind in collectives():
-        if kind != case.plan.collective.kind:
+        if kind != subject.plan.collective.kind:
             yield {"collective": {"kind": kind}}
 
 
-def _codecs(case: Case) -> Iterator[Change]:
+def _codecs(subject: Subject) -> Iterator[Patch]:
     for kind in codec_kinds():
-        if kind != case.plan.codec.kind:
+        if kind != subject.plan.codec.kind:
             yield {"codec": {"kind": kind}}
 
 
-def _rates(case: Case) -> Iterator[Change]:
-    numbers = {name: number for number, name in enumerate(case.network.link_names)}
-    for part in case.parts:
+def _rates(subject: Subject) -> Iterator[Patch]:
+    numbers = {name: number for number, name in enumerate(subject.network.link_names)}
+    for part in subject.parts:
         if part["cause"] == Cause.LINK and part["where"] in numbers:
-            rate_bps = 2 * int(case.network.rate_bps[numbers[part["where"]]])
-            change = {case.topology.key_of_value("rate", rate_bps // 2): RATE.format(rate_bps)}
-            present = PROFILES.get(getattr(case.topology, "switch", ""))
+            rate_bps = 2 * int(subject.network.rate_bps[numbers[part["where"]]])
+            change = {subject.topology.key_of_value("rate", rate_bps // 2): RATE.format(rate_bps)}
+            present = PROFILES.get(getattr(subject.topology, "switch", ""))
             if present is not None and 0 < present.port_rate_bps < rate_bps:
-                able = [profile.name for profile in _switches(case) if profile.port_rate_bps >= rate_bps]
+                able = [profile.name for profile in _switches(subject) if profile.port_rate_bps >= rate_bps]
                 change |= {"topology.switch": able[0]} if able else {}
             yield change
 
 
-def _switches(case: Case) -> list[Profile]:
+def _switches(subject: Subject) -> list[Profile]:
     """Real switches that run the job's program, those with slow ports first."""
-    aggregation = case.plan.collective.aggregation
+    aggregation = subject.plan.collective.aggregation
     real = sorted(PROFILES.values(), key=lambda profile: profile.port_rate_bps)
     return [
         profile
@@ -209,22 +209,33 @@ def _switches(case: Case) -> list[Profile]:
     ]
 
 
-def _profiles(case: Case) -> Iterator[Change]:
-    for profile in _switches(case):
-        if profile.name != getattr(case.topology, "switch", profile.name):
+def _profiles(subject: Subject) -> Iterator[Patch]:
+    for profile in _switches(subject):
+        if profile.name != getattr(subject.topology, "switch", profile.name):
             yield {"topology.switch": profile.name}
 
 
-def _devices(case: Case) -> Iterator[Change]:
-    present = HARDWARE.get(getattr(case.sections.device, "name", None) or "")
+def _devices(subject: Subject) -> Iterator[Patch]:
+    present = HARDWARE.get(getattr(subject.sections.device, "name", None) or "")
     for name, row in HARDWARE.items():
         if present is not None and row.memory.peak > present.memory.peak and row.link:
             yield {"device.name": name}
 
 
-def _cores(case: Case) -> Iterator[Change]:
+def _speeds(subject: Subject) -> Iterator[Patch]:
+    """Half of the times that a device is given; slow and irregular ones like the others."""
+    device = subject.sections.device
+    times = {key: getattr(device, f"{key}_ps", None) or 0 for key in ("forward", "backward", "optimizer")}
+    if device.computes and all(hasattr(device, f"{key}_ps") for key in times):
+        yield {f"device.{key}": TIME.format(time_ps // 2) for key, time_ps in times.items() if time_ps > 1}
+    for key, value in (("slow", []), ("jitter", None)):
+        if getattr(device, key, None):
+            yield {f"device.{key}": value}
+
+
+def _cores(subject: Subject) -> Iterator[Patch]:
     for factor in (2, 4):
-        yield {"hosts.cores": factor * (case.sections.hosts.whole().cores or 1)}
+        yield {"hosts.cores": factor * (subject.sections.hosts.whole().cores or 1)}
 
 
 REMEDIES = (
@@ -245,5 +256,11 @@ REMEDIES = (
     ),
     Remedy("another switch", frozenset({Cause.LOOPBACK}), _profiles, Price.HARDWARE),
     Remedy("a faster device", frozenset({COMPUTE, Cause.DEVICE}), _devices, Price.HARDWARE),
+    Remedy(
+        "faster devices, or more even ones",
+        frozenset({COMPUTE, Cause.DEVICE, Cause.STRAGGLER}),
+        _speeds,
+        Price.HARDWARE,
+    ),
     Remedy("more cores for packets", frozenset({Cause.HOST}), _cores, Price.HARDWARE),
 )
