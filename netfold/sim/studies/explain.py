@@ -264,8 +264,8 @@ class Explanation(VerbResult):
         A row for every part of the time of a step, the largest first: cause, where, stage, time_us, share.
     advice
         A row for every change that saves 1 % or more, the best first: remedy, change (arguments of `--set`),
-        price, time_us, gain (share of the time), nmse. Settings come first, then what changes the sums, then
-        what needs other hardware.
+        price, time_us, gain (share of the time), nmse. Settings come first, then what needs other hardware,
+        then what changes the sums: that may cost accuracy, which the time of a step does not show.
     tried
         A row for every change, with the reason why it was refused.
     """
@@ -388,7 +388,7 @@ class Explanation(VerbResult):
     def _notes(self) -> list[str]:
         lines = []
         if len({tried.price for tried in self.advised}) > 1:
-            lines.append("Settings come first, then what changes the sums, then what needs other hardware.")
+            lines.append("Settings come first, then what needs other hardware, then what changes the sums.")
         if self.question == TIME_TO_TARGET.name:
             lines.append(
                 "Only the time of a step is simulated: other sums may need more steps to the target."

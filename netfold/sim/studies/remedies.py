@@ -42,8 +42,8 @@ class Price(StrEnum):
     """What a change costs besides time; advice is ranked in this order."""
 
     SETTING = "a setting"
-    SUMS = "changes the sums"
     HARDWARE = "needs other hardware"
+    SUMS = "changes the sums"
 
 
 @dataclass(frozen=True)
