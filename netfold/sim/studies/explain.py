@@ -192,9 +192,10 @@ class _Trial:
                 f"{run.path}: the run cannot be simulated again, as {absent[0]} is not kept in it",
                 f"copy it to {run.path / absent[0]}",
             )
-        given = load(run.path / "scenario.yaml", tuple(summary["sets"]), summary["seed"])
-        self.prefix = f"variants.{variant}." if "variants" in given.document.children else ""
+        self.prefix = ""
         self.original = self._plan({})
+        if "variants" in self.original.scenario.document.children:
+            self.prefix = f"variants.{variant}."
         self.steps_count = self.original.variants[0].steps // len(self.original.variants[0].jobs)
         self.steps = self._steps()
         self._workloads = Workloads((), summary["seed"])
@@ -214,7 +215,12 @@ class _Trial:
         links = self._run.links.filter(pl.col("variant") == self._variant)
         hops = max(1, int(links["packets"].sum()) // self.steps_count)
         elements = max(1, sum(job.workload.elements * len(job.hosts) for job in variant.jobs))
-        return min(self.steps_count, STEPS_MAX, max(1, min(HOPS_MAX // hops, ELEMENTS_MAX // elements)))
+        steps = min(self.steps_count, STEPS_MAX, max(1, min(HOPS_MAX // hops, ELEMENTS_MAX // elements)))
+        try:
+            self._plan({"workload.steps": steps})
+        except NetfoldError:  # such as a schedule that needs more of them
+            return self.steps_count
+        return steps
 
     def simulate(self, patch: Patch, reporter: ProgressReporter) -> Timing:
         """The time with a change.
@@ -525,9 +531,8 @@ def _try(trial: _Trial, remedy: Remedy, patch: Patch, before: Timing, reporter: 
         after = trial.simulate(patch, reporter)
     except NetfoldError as error:
         return Tried(remedy.name, text, remedy.price, None, None, None, _first_line(error))
-    is_other = remedy.price is Price.SETTING and after.has_other_sums(before)
-    gain = 1 - after.time_us / before.time_us
-    return Tried(remedy.name, text, Price.SUMS if is_other else remedy.price, after.time_us, gain, after.nmse)
+    price = Price.SUMS if after.has_other_sums(before) else remedy.price
+    return Tried(remedy.name, text, price, after.time_us, 1 - after.time_us / before.time_us, after.nmse)
 
 
 def _first_line(error: NetfoldError) -> str:
