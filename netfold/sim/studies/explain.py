@@ -57,8 +57,8 @@ LOSSY_MAX = 3
 """The most changes of the sums that are advice."""
 SHOWN_SHARE = 0.005
 """Smaller parts are added up in the text."""
-_WORSE = 4.0  # times the error without a change: float32 sums in another order differ by less
-_ROUNDING = 1e-12  # NMSE below which sums differ by rounding
+_ROUNDING = 1e-12  # NMSE below which sums are those of the gradients, rounded to float32 in some order
+_WORSE = 1.01  # times the error without a change: larger errors are due to it
 _MEASURED = {THROUGHPUT.metric: "aggregation_time_us"}  # the time that a ratio of other metrics is about
 _SUBJECTS = {
     "iteration_time_us": "step",
@@ -139,12 +139,12 @@ class Timing(NamedTuple):
     bit_exact: bool | None
 
     def has_other_sums(self, before: Timing) -> bool:
-        """Whether its sums are worse than before by more than another order of additions explains."""
+        """Whether its sums are worse than before, by more than the order of additions explains."""
         if before.bit_exact and not self.bit_exact:
             return True
         if self.nmse is None or before.nmse is None:
             return self.nmse is not before.nmse
-        return self.nmse > _WORSE * before.nmse + _ROUNDING
+        return self.nmse > max(_ROUNDING, _WORSE * before.nmse)
 
 
 @dataclass(frozen=True)
