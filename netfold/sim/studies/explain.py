@@ -59,8 +59,9 @@ SHOWN_SHARE = 0.005
 """Smaller parts are added up in the text."""
 _ROUNDING = 1e-12  # NMSE below which sums are those of the gradients, rounded to float32 in some order
 _WORSE = 1.01  # times the error without a change: larger errors are due to it
-_MEASURED = {THROUGHPUT.metric: "aggregation_time_us"}  # the time that a ratio of other metrics is about
-_SUBJECTS = {
+MEASURED = {THROUGHPUT.metric: "aggregation_time_us", TIME_TO_TARGET.metric: "iteration_time_us"}
+"""The times that are simulated in place of other metrics."""
+SUBJECTS = {
     "iteration_time_us": "step",
     "aggregation_time_us": "aggregation of a step",
     "since_last_rank_us": "step, since its last rank arrived,",
@@ -182,7 +183,7 @@ class _Trial:
 
     def __init__(self, run: folder.RunFolder, variant: str, job: str, question: Question) -> None:
         self._run, self._variant, self._job = run, variant, job
-        self.metric = _MEASURED.get(question.metric, question.metric)
+        self.metric = MEASURED.get(question.metric, question.metric)
         self.is_queue = question is MAKESPAN
         summary = run.summary
         absent = [entry["path"] for entry in summary.get("inputs", ()) if not entry["kept"]]
@@ -378,7 +379,7 @@ class Explanation(VerbResult):
         return lines
 
     def _advice(self) -> list[str]:
-        what, simulated = _SUBJECTS[self.metric], words.format_count(self.steps, "step")
+        what, simulated = SUBJECTS[self.metric], words.format_count(self.steps, "step")
         if not self.advised:
             count = sum(tried.time_us is not None for tried in self.all_tried)
             changes = f"{words.format_count(count, 'change')} simulated for {simulated}"

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import netfold
+from netfold.sim.report.answer import QUESTIONS, SINCE_LAST_RANK
 from netfold.sim.results.records import TimePart
 from netfold.sim.studies import explain
 from netfold.sim.studies.explain import Explanation, Tried, parts_of
@@ -149,6 +150,11 @@ def test_rates_come_after_settings_and_codecs_that_change_the_sums_after_rates(
     assert explanation.parts["share"].sum() == pytest.approx(1.0)
     refused = explanation.tried.filter(pl.col("change") == "codec={kind: none}")["reason"].item()
     assert refused.startswith("switch profile 'tofino1' cannot merge words by float_add")
+
+
+def test_every_question_is_about_a_time() -> None:
+    for question in (*QUESTIONS.values(), SINCE_LAST_RANK):
+        assert explain.MEASURED.get(question.metric, question.metric) in explain.SUBJECTS
 
 
 def test_the_command_line(held: netfold.Run, only: Callable[..., None]) -> None:
