@@ -533,7 +533,8 @@ def _try(trial: _Trial, remedy: Remedy, patch: Patch, before: Timing, reporter: 
     except NetfoldError as error:
         return Tried(remedy.name, text, remedy.price, None, None, None, _first_line(error))
     price = Price.SUMS if after.has_other_sums(before) else remedy.price
-    return Tried(remedy.name, text, price, after.time_us, 1 - after.time_us / before.time_us, after.nmse)
+    gain = 1 - after.time_us / before.time_us if before.time_us else 0.0
+    return Tried(remedy.name, text, price, after.time_us, gain, after.nmse)
 
 
 def _first_line(error: NetfoldError) -> str:
