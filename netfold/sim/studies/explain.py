@@ -457,8 +457,9 @@ def explain_run(
         trial = _Trial(run, name.partition("/")[0], name, question)
         with compiling(progress, trial.original.variants[0].jobs):
             before, tried = _try_all(trial, entry.get("bounds", ()), parts, progress)
+    here = Path.cwd()
     return Explanation(
-        run.path,
+        run.path.relative_to(here) if run.path.is_relative_to(here) else run.path,
         name,
         trial.metric,
         before.time_us,
