@@ -11,6 +11,7 @@
 
     netfold.validate("mine.yaml")   # all mistakes at once, without running it
     netfold.compare(run, netfold.load("runs/latest"))
+    netfold.explain(run).advice     # what would shorten a step, and by how much
     netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
     netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
     netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
@@ -34,13 +35,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netfold import testing, topology
-    from netfold.api import Run, calibrate, compare, load, run, validate
+    from netfold.api import Run, calibrate, compare, explain, load, run, validate
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.kinds import register
     from netfold.sim.capture.capture import capture
     from netfold.sim.report.compare import Comparison
     from netfold.sim.studies.codec_study import CodecStudy, fold, study
+    from netfold.sim.studies.explain import Explanation
     from netfold.sim.studies.matrix import MatrixResult, matrix
     from netfold.sim.studies.sweep import sweep
     from netfold.sim.studies.sweep_output import SweepResult
@@ -49,6 +51,7 @@ __all__ = [
     "CodecStudy",
     "Comparison",
     "DataError",
+    "Explanation",
     "InvariantError",
     "MatrixResult",
     "NetfoldError",
@@ -60,6 +63,7 @@ __all__ = [
     "capture",
     "codecs",
     "compare",
+    "explain",
     "fold",
     "load",
     "matrix",
@@ -76,6 +80,7 @@ _LOCATIONS = {
     "CodecStudy": "netfold.sim.studies.codec_study:CodecStudy",
     "Comparison": "netfold.sim.report.compare:Comparison",
     "DataError": "netfold.errors:DataError",
+    "Explanation": "netfold.sim.studies.explain:Explanation",
     "InvariantError": "netfold.errors:InvariantError",
     "MatrixResult": "netfold.sim.studies.matrix:MatrixResult",
     "NetfoldError": "netfold.errors:NetfoldError",
@@ -87,6 +92,7 @@ _LOCATIONS = {
     "capture": "netfold.sim.capture.capture:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.api:compare",
+    "explain": "netfold.api:explain",
     "fold": "netfold.sim.studies.codec_study:fold",
     "load": "netfold.api:load",
     "matrix": "netfold.sim.studies.matrix:matrix",

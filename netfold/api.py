@@ -34,6 +34,7 @@ from netfold.sim.scenario.resolve import resolve
 
 if TYPE_CHECKING:
     from netfold.sim.run.progress import Progress
+    from netfold.sim.studies.explain import Explanation
 
 # Late imports: the engine, Matplotlib and PyTorch take longer than what only reads a scenario or a folder.
 
@@ -266,6 +267,41 @@ def compare(
     return compare_folders(
         [_folder(run) for run in runs], None if baseline is None else _folder(baseline), sort
     )
+
+
+def explain(
+    run: Run | str | os.PathLike[str],
+    variant: str = "",
+    *,
+    progress: Progress | None = None,
+    code: bool = True,
+) -> Explanation:
+    """Where the time of a variant goes, and what would shorten it, each change simulated.
+
+    The variant runs again for a few steps, as it is and with one change at a time: nothing is written.
+
+    Parameters
+    ----------
+    run
+        A finished run, or its folder.
+    variant
+        Name of the variant, or "variant/job"; by default the winner of the run's answer.
+    progress
+        As for `run`.
+    code
+        Whether Python files that the scenario names may run.
+
+    Raises
+    ------
+    DataError
+        The folder is not a finished run, there is no such variant, or it did not pass its checks.
+    ScenarioError
+        The scenario cannot run again: a file that it names is not kept in the folder.
+    """
+    from netfold.sim.run.progress import silent
+    from netfold.sim.studies.explain import explain_run
+
+    return explain_run(_folder(run), variant, progress=progress or silent, code=code)
 
 
 def _folder(run: Run | str | os.PathLike[str]) -> Path:

@@ -93,27 +93,31 @@ def sentence(parts: Parts) -> str:
 
 
 def _told(part: Mapping[str, Any]) -> str:
-    """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
-    share = f"{_percent(part['share'])} of the aggregation"
+    """A part with its share: "link h0->s0 (15 more as busy): 96 % of the aggregation, busy 95 %"."""
+    busy = f", busy {_percent(part['busy'])}" if part["busy"] is not None else ""
+    return f"{described(part)}: {_percent(part['share'])} of the aggregation{busy}"
+
+
+def described(part: Mapping[str, Any]) -> str:
+    """What a step waits for in a part: "link h0->s0 (15 more as busy)"."""
     match part["cause"]:
         case "link" | "loopback" | "host" as cause:
             what = "the loopback port" if cause == "loopback" else cause
             alike = f" ({part['alike']} more as busy)" if part["alike"] else ""
-            busy = f", busy {_percent(part['busy'])}" if part["busy"] is not None else ""
             hosts = f", shared by {part['hosts']} hosts" if part["hosts"] > 1 else ""
-            return f"{what} {part['where']}{alike}{hosts}: {share}{busy}"
+            return f"{what} {part['where']}{alike}{hosts}"
         case "window":
-            return f"slots or windows, which are full while no link is: {share}"
+            return "slots or windows, which are full while no link is"
         case "timer":
-            return f"retransmission timers, while nothing is on its way: {share}"
+            return "retransmission timers, while nothing is on its way"
         case "latency":
-            return f"latency, while packets are on their way and no link is busy: {share}"
+            return "latency, while packets are on their way and no link is busy"
         case "device":
-            return f"'{part['stage']}' on the workers' devices: {share}"
+            return f"'{part['stage']}' on the workers' devices"
         case "straggler":
-            return f"the straggler {part['where']} ({part['stage'] or 'late'}): {share}"
+            return f"the straggler {part['where']} ({part['stage'] or 'late'})"
         case cause:
-            return f"{cause_name(cause)}: {share}"
+            return cause_name(cause)
 
 
 def _following(part: Mapping[str, Any]) -> str:
