@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import polars as pl
 
 from netfold.errors import DataError
@@ -29,6 +28,7 @@ from netfold.sim.report.causes import sentence
 from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
+from netfold.sim.report.page import inlined, template_of
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -72,6 +72,7 @@ NOTES_MAX = 6  # different notes shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 BUCKETS_MAX = 12  # shown per variant
 
+OPEN_MAX = 8  # variants, up to which all tables that compare them are open
 TALL = 0.7  # height over width of a figure that is folded
 _KEY_FIGURES = {
     "time_to_target": "training.svg",
@@ -136,28 +137,27 @@ def write_report(run: RunFolder) -> Path:
 
 def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
     """HTML text of a run's report, with its figures embedded."""
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals["words"] = words
-    template = environment.from_string(Path(__file__).with_name("template.html").read_text("utf-8"))
+    template = template_of(Path(__file__).with_name("template.html"))
     variants = run.summary["variants"]
     groups = groups_in(run.summary)
     metrics, times = [variant["metrics"] for variant in variants], times_baseline(groups)
-    baseline = TableColumn("× baseline", [times[variant["name"]] for variant in variants])
+    ratios = {member["name"]: group.times(member) for group in groups for member in group.members}
+    names = [variant["name"] for variant in variants]
+    baseline = TableColumn(
+        "× baseline", [times[name] for name in names], values=[ratios[name] for name in names]
+    )
     left_out, beside = left_out_of(groups, metrics)
     speed = metric_columns(PAGE_SPEED, metrics, left_out, {beside: baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(
+        words=words,
         summary=run.summary,
         warnings=[*warnings(run.summary), *note_of(run.circumstances)],
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
+        counted_checks=Counter((check["name"], check["verdict"]) for check in run.checks).items(),
+        open_max=OPEN_MAX,
         variants=variants,
         setup=setup(variants),
         verdict=kind(run.summary["verdict"]),
@@ -183,7 +183,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
             "names": [variant["name"] for variant in on_switches],
             "columns": metric_columns(PAGE_SWITCHES, [variant["metrics"] for variant in on_switches]),
         },
-        references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
+        references=_references(variants),
         **_figures(run, svgs),
         links=_busiest_links(run),
         links_max=LINKS_MAX,
@@ -199,10 +199,8 @@ def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
     """The figure that shows the answer, and the others."""
     shown = {
         name: {
-            "name": name.removesuffix(".svg"),
+            **inlined(name.removesuffix(".svg"), svg, _CAPTIONS[name]),
             "title": _TITLES[name],
-            "alt": _CAPTIONS[name],
-            "address": _data_address(svg),
             "is_tall": height_of(svg) > TALL,
         }
         for name, svg in drawn.items()
@@ -216,6 +214,15 @@ def height_of(svg: bytes) -> float:
     """The height of a figure over its width."""
     width, height = (float(re.findall(rb'%s="([\d.]+)pt"' % side, svg)[0]) for side in (b"width", b"height"))
     return height / width
+
+
+def _references(variants: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+    """What is shown for comparison, once for all variants that have the same."""
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for variant in variants:
+        for entry in variant["references"]:
+            names.setdefault(tuple(sorted(entry.items())), []).append(variant["name"])
+    return [(dict(entry), of) for entry, of in names.items()]
 
 
 def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
@@ -241,11 +248,6 @@ def _notes(run: RunFolder) -> list[dict[str, Any]]:
         .head(NOTES_MAX)
         .to_dicts()
     )
-
-
-def _data_address(svg: bytes) -> str:
-    # An image, not inline SVG: element ids of two figures cannot clash, and nothing in it can run.
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
 def _busiest_links(run: RunFolder) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from matplotlib.transforms import IdentityTransform
 
 from netfold.sim.report import style, words
 from netfold.sim.report.display import Svg
+from netfold.sim.report.marks import Row, mark
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
 from netfold.topologies.layout import NODES_DRAWN_MAX, Class, ClassLink, Place, classes_of, layout
@@ -51,9 +52,17 @@ class Look:
     busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The share of time that a link is busy, by its ends: ("from", "to")."""
     marked: Edge = frozenset()  # a link that stands out
+    variant: str = ""
 
     def busier(self, a: str, b: str) -> float:
         return max(self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0))
+
+    def row(self, a: str, b: str) -> Row:
+        there, back = self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0)
+        return {
+            **{"variant": self.variant, "from": a, "to": b},
+            **{"there_busy_share": there, "back_busy_share": back},
+        }
 
     def colour(self, share: float) -> str:
         return style.busy_colour(share) if self.busy else style.MIDDLE_GREY
@@ -167,15 +176,16 @@ class _Nodes:
             ends = tuple(data.get("ends", {a: a, b: b}).values())
             points = _arc(places[a], places[b]) if {a, b} in self._drawn.curved else [places[a], places[b]]
             wide = widths[data["rate_bps"]] * (_WIDER if look.busy else 1.0)
-            links.append((look.busier(*ends), points, wide, {*ends} == look.marked))
+            links.append((look.busier(*ends), points, wide, ends))
         links.sort(key=lambda link: link[0])
-        shares, lines, thick, _ = zip(*links, strict=True)
-        below = [points for _, points, _, is_marked in links if is_marked]
+        shares, lines, thick, ends_of = zip(*links, strict=True)
+        below = [points for _, points, _, ends in links if {*ends} == look.marked]
         axes.add_collection(LineCollection(below, colors=style.BLACK, linewidths=max(thick) + 2.4, zorder=1))
         colours = [look.colour(share) for share in shares]
-        axes.add_collection(
-            LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round")
-        )
+        drawn = LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round")
+        axes.add_collection(drawn)
+        if look.busy:
+            mark(drawn, *(look.row(*ends) for ends in ends_of))
 
     def _draw_marks(self, axes: Axes, look: Look, room_inches: Sequence[float]) -> None:
         hosts = [name for name in self._nodes if self._nodes[name]["kind"] == HOST]
@@ -338,7 +348,10 @@ class _Classes:
                 continue
             (x1, y1), (x2, y2) = self._places[lower], self._places[upper]
             colour = look.colour(max(look.busier(*link.ends) for link in links))
-            axes.plot((x1, x2), (y1, y2), color=colour, linewidth=4.0 if look.busy else 2.2, zorder=1)
+            width = 4.0 if look.busy else 2.2
+            (line,) = axes.plot((x1, x2), (y1, y2), color=colour, linewidth=width, zorder=1)
+            if look.busy:
+                mark(line, _class_row(look, f"{lower.name}–{upper.name}", links))
             text = "\n".join([_rates_text(links), *_busy_texts(links, look)])
             # Near the upper box, so that texts of neighbours and boxes that the line passes do not cover it.
             text_place = (x1 + 0.6 * (x2 - x1), max((y1 + y2) / 2, y2 - 0.5))
@@ -366,6 +379,15 @@ class _Classes:
             few = " to ".join(map(str, dict.fromkeys((hosts_each[0], hosts_each[-1]))))
             lines.append(f"{few} host{'s' if hosts_each != [1] else ''} on each")
         return [*lines, *links, *([f"{profiles}{': can aggregate' if is_able else ''}"] if profiles else [])]
+
+
+def _class_row(look: Look, between: str, links: Sequence[ClassLink]) -> Row:
+    shares = [look.busier(*link.ends) for link in links]
+    return {
+        **{"variant": look.variant, "from": between, "links": len(links)},
+        **{"least_busy_share": min(shares), "median_busy_share": median(shares)},
+        "most_busy_share": max(shares),
+    }
 
 
 def _rates_text(links: Sequence[ClassLink]) -> str:
@@ -523,4 +545,4 @@ def _look(name: str, links: pl.DataFrame, able: set[str]) -> Look:
     shares = {
         (source, target): busy for source, target, busy in between["source", "target", "busy"].iter_rows()
     }
-    return Look(title, able, shares, frozenset((busiest["source"], busiest["target"])))
+    return Look(title, able, shares, frozenset((busiest["source"], busiest["target"])), name)

@@ -21,11 +21,17 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 
 from netfold.sim.report.display import Svg
+from netfold.sim.report.marks import number_marks, write_marks
 
 # M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 SKY, PURPLE, YELLOW, BLACK = "#56B4E9", "#CC79A7", "#F0E442", "#1a1a1a"
+SLATE = "#64798c"  # of bars that all mean the same
 LIGHT_GREY, MIDDLE_GREY, DARK_GREY = "#d4d4d4", "#9a9a9a", "#5c5c5c"
+ON_DARK, ON_LIGHT = "#fefefe", "#1b1b1b"
+"""Texts on a colour, which stay as they are where the page is dark."""
+VARIANT_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+"""Of variants in the order of the scenario, in every figure."""
 
 WIDTH_INCHES = 9.0
 PHASE_COLOURS = {
@@ -92,10 +98,11 @@ def new_figure(height_inches: float) -> Figure:
 
 
 def to_svg(figure: Figure) -> Svg:
-    """SVG without a date or a program version.
+    """SVG with the numbers of its marks, and without a date or a program version.
 
     `Figure.savefig` would draw all of it once more, for the layout alone.
     """
+    marks = number_marks(figure)
     canvas: Any = FigureCanvasSVG(figure)
     buffer = io.BytesIO()
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
@@ -108,7 +115,7 @@ def to_svg(figure: Figure) -> Svg:
         figure.set_layout_engine("none")
         figure.dpi = dots_per_inch
     canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
-    return Svg(buffer.getvalue())
+    return Svg(write_marks(buffer.getvalue().decode(), marks).encode())
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:

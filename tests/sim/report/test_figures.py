@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from netfold.errors import DataError
 from netfold.sim.report import style
-from netfold.sim.report.figures import curves, learning
 from netfold.sim.report.network_drawing import Look, busy_links, draw_svg, graphs
+from netfold.sim.report.training_curves import curves, learning
 from netfold.sim.results.folder import RunFolder, load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches

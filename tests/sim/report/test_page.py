@@ -1,0 +1,170 @@
+"""What the page does in a browser, and what its figures carry: numbers, titles, colours of a dark page."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import html
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from netfold.sim.report.html import build_report
+from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
+from netfold.sim.report.page import inlined
+from tests.sim.results.builders import LOSSLESS, RING, reported
+
+EVIL = "<img src=x onerror=alert(1)></script>"
+SVG = "{http://www.w3.org/2000/svg}"
+TRIAL = """
+const seen = {alerts: 0, files: {}};
+alert = () => { seen.alerts += 1; };
+const made = [];
+URL.createObjectURL = (blob) => { made.push(blob); return "blob:none"; };
+HTMLAnchorElement.prototype.click = function () { made.push(this.download); };
+addEventListener("load", async () => {
+  const table = document.querySelector("#variants table");
+  const rows = () => [...table.rows].slice(1).filter((row) => !row.hidden);
+  const names = () => rows().map((row) => row.cells[0].textContent);
+  const time = [...table.querySelectorAll("th")].find((cell) => cell.textContent === "aggregation");
+  seen.before = names();
+  time.querySelector("button").click();
+  seen.ascending = names();
+  time.querySelector("button").click();
+  seen.descending = names();
+  seen.sort = time.getAttribute("aria-sort");
+  const box = document.querySelector("#variants input");
+  box.value = "ring-1";
+  box.dispatchEvent(new Event("input"));
+  seen.filtered = names();
+  const figure = document.getElementById("throughput");
+  const mark = figure.querySelector("[data-tip]");
+  mark.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: 5, clientY: 5}));
+  seen.tip = document.getElementById("tip").textContent;
+  figure.querySelector("svg").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft"}));
+  seen.last = document.getElementById("tip").textContent;
+  for (const button of figure.querySelectorAll(".files button")) button.click();
+  for (let at = 0; at < made.length; at += 2) seen.files[made[at + 1]] = await made[at].text();
+  const checks = document.getElementById("checks");
+  seen.closed = !checks.open;
+  location.hash = "#checks";
+  await new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
+  seen.opened = checks.open;
+  seen.wide = document.documentElement.scrollWidth;
+  document.documentElement.dataset.seen = JSON.stringify(seen);
+});
+"""
+
+
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if found is None:
+        told = "needs a browser: apt-get install chromium"
+        pytest.fail(told) if os.environ.get("CI") == "true" else pytest.skip(told)
+    return found
+
+
+@pytest.mark.processes
+def test_a_browser_sorts_filters_shows_numbers_opens_and_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 13 variants, one with markup for a name; ring-N takes N µs less for each message."""
+    command = browser()
+    fakes = [replace(RING, name=f"ring-{at}", messages=(("values", 40 - at, 4000),)) for at in range(12)]
+    for name in ("bound_times", "time_spent", "bytes_sent", "timeline"):
+        monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
+    fakes.append(replace(RING, name=EVIL, messages=(("values", 5, 4000),)))
+    page = reported(tmp_path, *fakes) / "report.html"
+    digest = base64.b64encode(hashlib.sha256(TRIAL.encode()).digest()).decode()
+    text = page.read_text("utf-8").replace("script-src &#39;", f"script-src 'sha256-{digest}' &#39;")
+    page.write_text(text.replace("<title>", f"<script>{TRIAL}</script><title>", 1), "utf-8")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom"]
+    done = subprocess.run(
+        [command, *options, f"--user-data-dir={tmp_path / 'profile'}", f"file://{page}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert found, done.stderr[-2000:]
+    seen = json.loads(html.unescape(found[1]))
+
+    order = [fake.name for fake in fakes]
+    assert seen["before"] == seen["descending"] == order
+    assert seen["ascending"] == order[::-1]
+    assert seen["sort"] == "descending"
+    assert seen["filtered"] == ["ring-1", "ring-10", "ring-11"]
+    assert seen["tip"].startswith("ring-0 · elements ")
+    assert seen["last"].startswith(EVIL)
+    assert (seen["alerts"], seen["closed"], seen["opened"]) == (0, True, True)
+    rows = list(csv.DictReader(io.StringIO(seen["files"]["throughput.csv"])))
+    assert [row["variant"] for row in rows] == order
+    saved = ElementTree.fromstring(seen["files"]["throughput.svg"].partition("\n")[2])
+    assert "onerror=alert(1)></script>" in [text.text for text in saved.iter(f"{SVG}text")]
+    assert "var(" not in seen["files"]["throughput.svg"]
+
+
+def test_a_figure_carries_its_numbers(tmp_path: Path) -> None:
+    """RING sends 2 buckets of 1000 elements in 2 · 64 µs of aggregation a step."""
+    folder = reported(tmp_path, replace(RING, name=EVIL, losses=(0.7, 0.6)), LOSSLESS)
+    for path in sorted((folder / "figures").iterdir()):
+        root = ElementTree.fromstring(path.read_bytes())
+        titles = [title.text or "" for title in root.iter(f"{SVG}title")]
+        (table,) = (element.text or "" for element in root.iter(f"{SVG}metadata"))
+        rows = list(csv.DictReader(io.StringIO(table)))
+        assert titles
+        assert len(titles) == len(rows)
+        assert any(EVIL in title for title in titles)
+        assert {EVIL} <= {row["variant"] for row in rows} <= {EVIL, "lossless"}
+    sent = ElementTree.fromstring((folder / "figures" / "bytes.svg").read_bytes())
+    assert f"{EVIL} · values · size 8.00 kB" in [title.text for title in sent.iter(f"{SVG}title")]
+    page = (folder / "report.html").read_bytes()
+    assert page.count(b"<script") == 1
+    assert b"<img" not in page
+    assert build_report(folder).read_bytes() == page
+
+
+def test_rows_as_text_and_as_a_table() -> None:
+    rows = [
+        {"variant": "=1+1", "time_us": 1500.0, "busy_share": 0.5},
+        {"variant": 'a "b", c', "size_bytes": 2e6, "rank": 3, "time_us": None},
+    ]
+
+    assert [*map(row_text, rows)] == ["=1+1 · time 1.50 ms · busy 50.0 %", 'a "b", c · size 2.00 MB · rank 3']
+    assert to_csv(rows) == (
+        'variant,time_us,busy_share,size_bytes,rank\n\'=1+1,1500.0,0.5,,\n"a ""b"", c",,,2000000.0,3\n'
+    )
+    assert to_csv([]) == ""
+
+
+def test_a_figure_in_a_page_has_ids_of_its_own_and_colours_of_the_page() -> None:
+    svg = (
+        '<?xml version="1.0"?>\n<svg width="9pt"><style>*{}</style><path id="m" d="M 0.123456 1"/>'
+        '<g id="unused"><use xlink:href="#m" style="fill: #ffffff"/></g>'
+        "<text>fill: #ffffff 0.123456</text></svg>"
+    )
+    drawn = str(inlined("bytes", svg.encode())["svg"])
+
+    assert '<path id="bytes-m" d="M 0.12 1"/>' in drawn
+    assert '<g><use xlink:href="#bytes-m" style="fill: var(--ffffff,#ffffff)"/></g>' in drawn
+    assert "<text>fill: #ffffff 0.123456</text>" in drawn
+    assert "<style>" not in drawn
+
+
+def test_long_lines_have_few_marks(tmp_path: Path) -> None:
+    losses = tuple(1 / (1 + step) for step in range(70))
+    folder = reported(tmp_path, replace(RING, steps=70, losses=losses))
+    table = ElementTree.fromstring((folder / "figures" / "training.svg").read_bytes()).find(f"{SVG}metadata")
+
+    assert table is not None
+    assert 3 * POINTS_MAX // 2 < (table.text or "").count("\n") <= 3 * POINTS_MAX + 1
