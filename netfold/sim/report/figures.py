@@ -337,26 +337,30 @@ def _magnify(
 _LINE_MARKS = ("|", "D", "s", "^")
 
 
+def drawers(run: RunFolder) -> dict[str, Callable[[RunFolder], Figure | None]]:
+    """What draws each figure, by its name, in reading order; None if it has nothing to show."""
+    labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
+    return {
+        "grid": heat_map,
+        "throughput": throughput,
+        "bounds": bound_times,
+        "breakdown": partial(time_spent, labels=labels),
+        "bytes": partial(bytes_sent, labels=labels),
+        "jobs": job_chart,
+        "timeline": partial(timeline, labels=labels),
+        "utilisation": utilisation,
+        "training": learning,
+    }
+
+
 def figures(run: RunFolder) -> dict[str, bytes]:
     """SVG of each figure that has something to show, by file name, in reading order."""
-    labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
-    draw: dict[str, Callable[[RunFolder], Figure | None]] = {
-        "grid.svg": heat_map,
-        "throughput.svg": throughput,
-        "bounds.svg": bound_times,
-        "breakdown.svg": partial(time_spent, labels=labels),
-        "bytes.svg": partial(bytes_sent, labels=labels),
-        "jobs.svg": job_chart,
-        "timeline.svg": partial(timeline, labels=labels),
-        "utilisation.svg": utilisation,
-        "training.svg": learning,
-    }
     svgs: dict[str, bytes] = {}
     with style.house_style():
-        for name, function in draw.items():
-            figure = function(run)
+        for name, draw in drawers(run).items():
+            figure = draw(run)
             if figure is not None:
-                svgs[name] = style.to_svg(figure)
+                svgs[f"{name}.svg"] = style.to_svg(figure)
     return svgs
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from matplotlib.figure import Figure
 
 from netfold.errors import DataError
 from netfold.sim import files
@@ -26,9 +28,10 @@ from netfold.sim.report.answer import (
 )
 from netfold.sim.report.causes import sentence
 from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
-from netfold.sim.report.figures import figures
+from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.page import inlined, template_of
+from netfold.sim.report.style import house_style, to_pdf
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -47,18 +50,27 @@ def write_pages(folder: Path, svgs: Mapping[str, bytes], report: str) -> Path:
     UnwrittenError
         The folder cannot be written.
     """
-    figures, page = folder / "figures", folder / "report.html"
+    page = folder / "report.html"
+    if page.is_dir() and not page.is_symlink():
+        raise _other(page, "a folder", "a file")
+    write_figures(folder, svgs)
+    with files.writing(folder, "free space"):
+        files.write_file(page, report.encode())
+    return page
+
+
+def write_figures(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into `figures`, with the errors of `write_pages`."""
+    figures = folder / "figures"
     if figures.is_symlink() or (figures.exists() and not figures.is_dir()):
         raise _other(figures, "a link" if figures.is_symlink() else "a file", "a folder")
-    for path in (page, *(figures / name for name in svgs)):
+    for path in (figures / name for name in contents):
         if path.is_dir() and not path.is_symlink():
             raise _other(path, "a folder", "a file")
     with files.writing(folder, "free space"):
         figures.mkdir(exist_ok=True)
-        files.write_files(figures, svgs)
+        files.write_files(figures, contents)
         files.sync_folder(figures)
-        files.write_file(page, report.encode())
-    return page
 
 
 def _other(path: Path, content: str, wanted: str) -> DataError:
@@ -127,6 +139,36 @@ _CAPTIONS = {
 
 def build_report(path: Path) -> Path:
     return write_report(load(path))
+
+
+def build_pdf(path: Path, name: str, width_inches: float) -> Path:
+    """Write a figure of a run as PDF; see `write_pdf`."""
+    run = load(path)
+    draw = {figure: partial(function, run) for figure, function in drawers(run).items()}
+    return write_pdf(run.path, draw, name, width_inches)
+
+
+def write_pdf(
+    folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: str, width_inches: float
+) -> Path:
+    """Write a figure as `figures/NAME-WIDTHin.pdf`; returns its path.
+
+    Raises
+    ------
+    DataError
+        There is no figure of that name, or it has nothing to show; or as `write_pages`.
+    UnwrittenError
+        The folder cannot be written.
+    """
+    with house_style(width_inches):
+        figure = draw[name]() if name in draw else None
+        if figure is None:
+            what = f"figure '{name}' has nothing to show of it" if name in draw else f"no figure '{name}'"
+            raise DataError(f"{folder}: {what}", f"allowed: {', '.join(draw)}")
+        content = to_pdf(figure)
+    file = f"{name}-{width_inches:g}in.pdf"
+    write_figures(folder, {file: content})
+    return folder / "figures" / file
 
 
 def write_report(run: RunFolder) -> Path:

@@ -482,9 +482,9 @@ def draw_svg(graph: nx.Graph, look: Look) -> Svg:
 def figure_of(graph: nx.Graph, look: Look) -> Figure:
     """The figure, in the house style that is in force."""
     drawing = drawing_of(graph)
-    height = drawing.height_inches(style.WIDTH_INCHES, most=7.0)
+    height = drawing.height_inches(style.width_inches(), most=7.0)
     figure = style.new_figure(height + _AROUND_INCHES)
-    drawing.draw(figure.add_subplot(), look, (style.WIDTH_INCHES, height))
+    drawing.draw(figure.add_subplot(), look, (style.width_inches(), height))
     if marks := drawing.legend(look):
         style.legend_below(figure, list(marks.values()), list(marks))
     figure.suptitle(look.title, x=0.01, ha="left", size=11, weight="bold")
@@ -506,9 +506,10 @@ def utilisation(run: RunFolder) -> Figure | None:
     if not graphs_by_variant:
         return None
     panels = dict(list(graphs_by_variant.items())[:VARIANTS_MAX])
-    columns = 2 if len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX else 1
+    is_beside = len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX
+    columns = 2 if is_beside and not style.is_narrow() else 1
     drawings = [drawing_of(graph) for graph in panels.values()]
-    width = style.WIDTH_INCHES / columns
+    width = style.width_inches() / columns
     heights = [drawing.height_inches(width, most=5.0) for drawing in drawings]
     tallest = [max(heights[at : at + columns]) + _TITLE_INCHES for at in range(0, len(heights), columns)]
     figure = style.new_figure(sum(tallest) + _AROUND_BUSY_INCHES)

@@ -121,8 +121,8 @@ def learning(run: RunFolder) -> Figure | None:
     rows = _rows(run, points)
     everyone = list(dict.fromkeys(_line(entry["name"]) for entry in run.summary["variants"]))
     trained = {*map(_line, points["variant"].to_list())}
-    figure = style.new_figure(0.75 + _ROW_INCHES * len(rows))
-    grid = figure.subplots(len(rows), len(_AXES), sharey="row", squeeze=False)
+    figure = style.new_figure(0.75 + _ROW_INCHES * len(rows) * (len(_AXES) if style.is_narrow() else 1))
+    grid = _panels(figure, len(rows))
     for row, panels in zip(rows, grid, strict=True):
         for axis, axes in zip(_AXES, panels, strict=True):
             _draw(axes, {label: _points(row, axis, label) for label in _labels(row)}, everyone)
@@ -132,14 +132,22 @@ def learning(run: RunFolder) -> Figure | None:
                 axes.axhline(target, color=style.BLACK, linewidth=0.8, linestyle=":")
             axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
             _scale_across(axes, row, axis)
-            if row.is_last:
+            if row.is_last or style.is_narrow():
                 axes.set_xlabel(axis.label)
         panels[0].set_title(row.title)
-        _scale(panels[0], row)
+        for axes in panels if style.is_narrow() else panels[:1]:
+            _scale(axes, row)
     looks = {name: line_style(number, len(everyone)) for number, name in enumerate(everyone)}
     names = [name for name in everyone if name in trained]
     style.legend_below(figure, [Line2D([], [], **looks[name]) for name in names], names)
     return figure
+
+
+def _panels(figure: Figure, rows_count: int) -> Any:
+    """Axes by row of the figure: beside each other, or below where it is narrow."""
+    if style.is_narrow():
+        return figure.subplots(rows_count * len(_AXES), squeeze=False).reshape(rows_count, len(_AXES))
+    return figure.subplots(rows_count, len(_AXES), sharey="row", squeeze=False)
 
 
 def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.display import VerbResult
-from netfold.sim.report.html import write_pages
+from netfold.sim.report.html import write_pages, write_pdf
 from netfold.sim.report.marks import mark_points
 from netfold.sim.report.page import inlined, template_of
 from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
@@ -338,6 +338,11 @@ class SweepResult(VerbResult):
         """
         svgs = sweep_figures(self.grid)
         return write_pages(self.path, svgs, _render(self, svgs))
+
+    def pdf(self, metric: str, width_inches: float) -> Path:
+        """Write the figure of a metric as PDF; see `write_pdf`."""
+        draw_metric = {name: partial(draw, self.grid, name) for name in metrics_of(self.grid)}
+        return write_pdf(self.path, draw_metric, metric, width_inches)
 
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""

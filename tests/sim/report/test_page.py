@@ -17,11 +17,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.text import Text
 
-from netfold.sim.report.html import build_report
+from netfold.errors import DataError
+from netfold.sim.report import style
+from netfold.sim.report.figures import time_spent
+from netfold.sim.report.html import build_pdf, build_report
 from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
 from netfold.sim.report.page import inlined
-from tests.sim.results.builders import LOSSLESS, RING, reported
+from netfold.sim.results.folder import load, write_run
+from tests.sim.results.builders import LOSSLESS, RING, reported, run_data
 
 EVIL = "<img src=x onerror=alert(1)></script>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -168,3 +173,32 @@ def test_long_lines_have_few_marks(tmp_path: Path) -> None:
 
     assert table is not None
     assert 3 * POINTS_MAX // 2 < (table.text or "").count("\n") <= 3 * POINTS_MAX + 1
+
+
+def test_a_figure_for_a_paper_has_its_width_and_the_same_bytes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(RING, LOSSLESS))
+    narrow = build_pdf(folder, "throughput", 3.3)
+    first = narrow.read_bytes()
+
+    assert narrow == folder / "figures" / "throughput-3.3in.pdf"
+    assert re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", first) == [b"237.6"]
+    assert b"Date" not in first
+    assert build_pdf(folder, "throughput", 3.3).read_bytes() == first
+    assert b"/MediaBox [ 0 0 504 " in build_pdf(folder, "bytes", 7).read_bytes()
+    for name, told in (("learning", "no figure 'learning'"), ("training", "'training' has nothing to show")):
+        with pytest.raises(DataError, match=told):
+            build_pdf(folder, name, 7)
+
+
+def test_in_a_paper_fonts_are_readable_and_hatches_tell_colours_apart(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path, run_data(RING, LOSSLESS)))
+    with style.house_style(3.3):
+        figure = time_spent(run, style.label_colours(["index", "values"]))
+        assert figure is not None
+        style.to_pdf(figure)
+    looks = {(patch.get_facecolor(), patch.get_hatch()) for patch in figure.axes[0].patches}
+    shown = {(patch.get_facecolor(), patch.get_hatch()) for patch in figure.legends[0].get_patches()}
+
+    assert looks == shown
+    assert len({colour for colour, _ in looks}) == len({hatch for _, hatch in looks}) == len(looks) == 5
+    assert {7.0 <= text.get_fontsize() <= 9.0 for text in figure.findobj(Text)} == {True}
