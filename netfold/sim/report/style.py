@@ -49,7 +49,7 @@ _HATCHES = (
     *("", "....", "xxxx", "----", 4 * "\\"),
     *("++++", "oooo", "||||", "xx..", "--oo", "||.."),
 )
-"""Of the colours of a paper's figure, so that they can be told apart in grey; "////" is what has no colour."""
+"""Of the colours of a paper's figure, told apart in grey by them; "////" is what has none."""
 PHASE_COLOURS = {
     "forward": LIGHT_GREY,
     "backward": MIDDLE_GREY,
