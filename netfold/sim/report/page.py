@@ -30,7 +30,7 @@ _DARK = {
 """Colours of figures that a dark page needs otherwise: paper, ink, greys, and those too dark to see on it."""
 _TAG = re.compile(r"<[^>]+>")
 _REFERENCE = re.compile(r'(?:url\(|href=")#([\w.-]+)')
-_COLOUR = re.compile(r"(fill|stroke): (#[0-9a-fA-F]{6})")
+_COLOUR = re.compile(r'((?:fill|stroke)(?:: |="))(#[0-9a-fA-F]{6})')
 _LONG_NUMBER = re.compile(r"(\.\d\d)\d+")
 _PLACE = re.compile(r' (?:d|x|y|points|transform)="[^"]*"')
 _UNTURNED = re.compile(r' transform="rotate\(-0 [^"]*"')
@@ -53,7 +53,7 @@ def template_of(path: Path) -> jinja2.Template:
         keep_trailing_newline=True,
     )
     script = (_FOLDER / "page.js").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     dark = "; ".join(f"--{light[1:]}: {colour}" for light, colour in _DARK.items())
     templates.globals |= {
         "style": Markup(
@@ -61,7 +61,7 @@ def template_of(path: Path) -> jinja2.Template:
             + f"@media screen and (prefers-color-scheme: dark) {{ figure {{ {dark} }} }}\n"
         ),
         "script": Markup(script),
-        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src '{digest}'",
     }
     return templates.get_template(path.name)
 
@@ -93,4 +93,4 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
 
 def _themed(found: re.Match[str]) -> str:
     what, colour = found[1], found[2].lower()
-    return f"{what}: var(--{colour[1:]},{colour})" if colour in _DARK else found[0]
+    return f"{what}var(--{colour[1:]},{colour})" if colour in _DARK else found[0]
