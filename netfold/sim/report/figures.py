@@ -20,7 +20,9 @@ from netfold.sim.report.answer import groups_in, order_key, times_baseline
 from netfold.sim.report.heat_map import heat_map
 from netfold.sim.report.marks import Row, mark
 from netfold.sim.report.network_drawing import utilisation
+from netfold.sim.report.over_time import message_times, over_time
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
+from netfold.sim.report.trade_off import trade_off
 from netfold.sim.report.training_curves import learning
 from netfold.sim.report.words import fairness
 from netfold.sim.results.folder import RunFolder
@@ -346,7 +348,10 @@ def drawers(run: RunFolder) -> dict[str, Callable[[RunFolder], Figure | None]]:
         "bounds": bound_times,
         "breakdown": partial(time_spent, labels=labels),
         "bytes": partial(bytes_sent, labels=labels),
+        "tradeoff": trade_off,
         "jobs": job_chart,
+        "network": over_time,
+        "messages": message_times,
         "timeline": partial(timeline, labels=labels),
         "utilisation": utilisation,
         "training": learning,

@@ -100,7 +100,10 @@ _TITLES = {
     "bounds.svg": "what the aggregation waits for",
     "breakdown.svg": "phases of the aggregation",
     "bytes.svg": "bytes",
+    "tradeoff.svg": "bytes, error and time",
     "jobs.svg": "jobs",
+    "network.svg": "the network over time",
+    "messages.svg": "how long messages took",
     "timeline.svg": "time line",
     "utilisation.svg": "how busy links were",
     "training.svg": "training",
@@ -120,6 +123,14 @@ _CAPTIONS = {
     "skew, how much later it began than the first worker.",
     "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
+    "tradeoff.svg": "The aggregation time of a step against the bytes that a worker sends in it, headers "
+    "included, and against the error of the sums. Filled: no other variant is as good in all three and "
+    "better in one.",
+    "network.svg": "Means over 48 equal stretches of a variant's time, and of queues the longest; 0 while "
+    "nobody waits for the network. At most 10 variants. Units: what one slot of a switch or one packet of a "
+    "window holds; those to send again have no packet on the way.",
+    "messages.svg": "The share of all messages, of all workers and steps, that had arrived so long after "
+    "they began. At most 10 variants; a variant has the messages of all its jobs.",
     "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
     "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
     "it ran.",

@@ -231,7 +231,7 @@ def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
         first = row.curves.filter(step=row.curves["step"].min())[axis.after]
         axes.set_xscale("log", nonpositive="mask")
         axes.set_xlim(min((value for value in first if value > 0), default=min(ends)), 1.1 * max(ends))
-        _plain_ticks(axes.xaxis, axes.get_xlim())
+        plain_ticks(axes.xaxis, axes.get_xlim())
     else:
         axes.set_xlim(0, max(1.02 * max(ends), 1e-6))
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=axis is _STEPS))
@@ -252,7 +252,7 @@ def _scale(axes: Axes, row: _Row) -> None:
     if _is_far(losses):
         axes.set_yscale("log", nonpositive="mask")
         axes.set_ylim(0.9 * low, 1.1 * high)
-        _plain_ticks(axes.yaxis, (low, high))
+        plain_ticks(axes.yaxis, (low, high))
     else:
         margin = max(0.08 * (high - low), 0.001 * high)
         axes.set_ylim(low - margin, high + margin)
@@ -270,14 +270,14 @@ def _scale_score(axes: Axes, row: _Row) -> None:
     elif _is_far(shown) and min(shown) > 0:
         axes.set_yscale("log", nonpositive="mask")
         axes.set_ylim(0.9 * min(shown), 1.1 * max(shown))
-        _plain_ticks(axes.yaxis, (min(shown), max(shown)))
+        plain_ticks(axes.yaxis, (min(shown), max(shown)))
         return
     else:
         margin = max(0.08 * (max(shown) - min(shown)), 0.005 * max(map(abs, shown)), 1e-6)
     axes.set_ylim(min(shown) - margin, max(shown) + margin)
 
 
-def _plain_ticks(axis: Axis, limits: tuple[float, float]) -> None:
+def plain_ticks(axis: Axis, limits: tuple[float, float]) -> None:
     """Plain numbers on a logarithmic axis: 1, 2, 5, 10 …, or powers of ten, or of a thousand."""
     decades = math.log10(limits[1] / limits[0])
     subs = (1.0, 2.0, 5.0) if decades < _DECADES_CLOSE else (1.0,)

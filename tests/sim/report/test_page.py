@@ -25,8 +25,10 @@ from netfold.sim.report.figures import time_spent
 from netfold.sim.report.html import build_pdf, build_report
 from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
 from netfold.sim.report.page import inlined
+from netfold.sim.report.trade_off import trade_off
 from netfold.sim.results.folder import load, write_run
-from tests.sim.results.builders import LOSSLESS, RING, reported, run_data
+from netfold.sim.results.records import SeriesRecord
+from tests.sim.results.builders import LOSSLESS, RING, US, reported, run_data
 
 EVIL = "<img src=x onerror=alert(1)></script>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -202,3 +204,48 @@ def test_in_a_paper_fonts_are_readable_and_hatches_tell_colours_apart(tmp_path: 
     assert looks == shown
     assert len({colour for colour, _ in looks}) == len({hatch for _, hatch in looks}) == len(looks) == 5
     assert {7.0 <= text.get_fontsize() <= 9.0 for text in figure.findobj(Text)} == {True}
+
+
+def numbers(folder: Path, figure: str) -> list[dict[str, str]]:
+    root = ElementTree.fromstring((folder / "figures" / f"{figure}.svg").read_bytes())
+    return list(csv.DictReader(io.StringIO(root.findtext(f"{SVG}metadata"))))
+
+
+def test_what_happened_over_time_and_how_long_messages_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that are less busy are not drawn; RING's messages take 64 µs, LOSSLESS's 4 and 16."""
+    for name in ("throughput", "bound_times", "time_spent", "bytes_sent", "timeline"):
+        monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
+    series = [
+        SeriesRecord("ring", quantity, where, 1000 + US * at, 1000 + US * (at + 1), value)
+        for quantity, where, values in (
+            ("link busy", "h0->s0", (0.5, 1.0)),
+            ("link busy", "s0->h0", (0.1, 0.1)),
+            ("longest queue", "", (12.0, 0.0)),
+        )
+        for at, value in enumerate(values)
+    ]
+    folder = reported(tmp_path, replace(RING, steps=8), replace(LOSSLESS, steps=8), series=series)
+    over_time, messages = numbers(folder, "network"), numbers(folder, "messages")
+
+    assert [(row["link"], row["time_us"], row["busy_share"], row["queue_us"]) for row in over_time] == [
+        *(("h0->s0", "0.5", "0.5", ""), ("h0->s0", "1.5", "1.0", "")),
+        *(("", "0.5", "", "12.0"), ("", "1.5", "", "0.0")),
+    ]
+    assert {row["variant"] for row in messages} == {"lossless"}
+    slow = [float(row["messages_share"]) for row in messages if float(row["time_us"]) > 10]
+    assert min(slow) == pytest.approx(0.55)  # half of them take 4 µs
+
+
+def test_variants_that_are_nowhere_better_are_hollow(tmp_path: Path) -> None:
+    fakes = [replace(LOSSLESS, name="small"), replace(RING, name="worse", nmse=(0.5, 0.5))]
+    fakes.append(replace(RING, name="exact", nmse=(0.0, 0.0)))
+    with style.house_style():
+        figure = trade_off(load(write_run(tmp_path, run_data(*fakes))))
+        assert figure is not None
+        hollow = [line.get_markerfacecolor() == "none" for line in figure.axes[0].lines]
+        same = replace(RING, name="too", nmse=(0.0, 0.0))
+        assert trade_off(load(write_run(tmp_path / "same", run_data(fakes[2], same)))) is None
+
+    assert hollow == [False, True, False]
