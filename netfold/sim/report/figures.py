@@ -143,6 +143,8 @@ class Panel(NamedTuple):
     end_us: float
     note: str  # how many of its workers are shown; empty if all are
     bars: list[Bar]
+    alike: dict[int, list[int]]
+    """The workers that a lane stands for, by the one that is drawn."""
 
 
 def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
@@ -155,20 +157,21 @@ def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     colours = style.phase_colours((bar.name for panel in panels for bar in panel.bars), labels)
     if not colours:
         return None
-    lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
     tracks = max(_tracks_max(panel.bars) for panel in panels)
     span_us = 1.01 * max(panel.end_us for panel in panels)
     factor_us, unit = words.time_unit(span_us)
-    panel_inches = _TRACK_INCHES * max(2, tracks) * max(2, lanes)
-    row_inches = _PANEL_TITLE_INCHES + panel_inches
-    figure = style.new_figure(1.2 + len(panels) * row_inches)
+    heights = [_TRACK_INCHES * max(2, tracks) * max(2, len(_workers(panel.bars))) for panel in panels]
+    tall_inches = sum(heights) + _PANEL_TITLE_INCHES * len(panels)
+    figure = style.new_figure(1.2 + tall_inches)
     axes = figure.add_subplot(xlabel=f"{unit} since the step began")
-    axes.set(xlim=(0, span_us / factor_us), ylim=(len(panels) * row_inches, 0), yticks=[])
+    axes.set(xlim=(0, span_us / factor_us), ylim=(tall_inches, 0), yticks=[])
     axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
     axes.spines["left"].set_visible(False)
-    for number, panel in enumerate(panels):
-        top = number * row_inches + _PANEL_TITLE_INCHES
-        _draw_panel(axes, panel, colours, (top, panel_inches), factor_us)
+    top = 0.0
+    for panel, height in zip(panels, heights, strict=True):
+        top += _PANEL_TITLE_INCHES
+        _draw_panel(axes, panel, colours, (top, height), factor_us)
+        top += height
     same = len({panel.step for panel in panels}) == 1
     more = f", in the first {len(panels)} of {len(names)}" if len(panels) < len(names) else ""
     title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}{more}"
@@ -181,8 +184,13 @@ def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     phases = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = phases["worker"].unique().sort().to_list()
-    sample = _choose(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
+    slowest = phases.sort("end_ps", maintain_order=True)["worker"][-1] if workers else 0
     began_ps = step["start_ps"]
+    alike = {
+        slowest if slowest in members else members[0]: members
+        for members in _alike(phases, began_ps, max(1, step["end_ps"] - began_ps))
+    }
+    sample = _choose(sorted(alike), slowest)
     bars = [
         Bar(
             worker=row["worker"],
@@ -194,8 +202,32 @@ def _panel(run: RunFolder, variant: str) -> Panel:
         for row in phases.filter(pl.col("worker").is_in(sample)).iter_rows(named=True)
         if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
     ]
-    note = f" ({len(sample)} of {len(workers)} workers shown)" if len(sample) < len(workers) else ""
-    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
+    alike = {worker: alike[worker] for worker in sample}
+    count = sum(map(len, alike.values()))
+    note = f" ({count} of {len(workers)} workers shown)" if count < len(workers) else ""
+    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars, alike)
+
+
+def _alike(phases: pl.DataFrame, began_ps: int, step_ps: int) -> list[list[int]]:
+    """Workers whose phases are the same, and at the same time to a hundredth of the step, in their order."""
+    hundredth_ps = max(1, step_ps // 100)
+    ends = [((pl.col(end) - began_ps + hundredth_ps // 2) // hundredth_ps) for end in ("start_ps", "end_ps")]
+    keys = phases.select("worker", "phase", "label", "bucket", *ends)
+    workers: dict[tuple[Any, ...], list[int]] = {}
+    by_worker: dict[int, list[Any]] = {}
+    for worker, *phase in keys.rows():
+        by_worker.setdefault(worker, []).append(tuple(phase))
+    for worker, rows in sorted(by_worker.items()):
+        workers.setdefault(tuple(sorted(rows)), []).append(worker)
+    return list(workers.values())
+
+
+def _lane_name(members: list[int]) -> str:
+    if len(members) == 1:
+        return f"worker {members[0]}"
+    if members[-1] - members[0] == len(members) - 1:
+        return f"workers {members[0]}–{members[-1]}"
+    return f"worker {members[0]} and {len(members) - 1} alike"
 
 
 def _choose(workers: Sequence[int], slowest: int) -> list[int]:
@@ -239,7 +271,7 @@ def _draw_panel(
         _magnify(axes, panel, colours, extent_inches, right / end)
     for lane, worker in enumerate(workers):
         middle = top + lane_inches * (lane + 0.5)
-        axes.text(-0.006, middle, f"worker {worker}", transform=across, ha="right", va="center")
+        axes.text(-0.006, middle, _lane_name(panel.alike[worker]), transform=across, ha="right", va="center")
 
 
 def _workers(bars: Sequence[Bar]) -> list[int]:

@@ -134,10 +134,12 @@ _CAPTIONS = {
     "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
     "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
     "it ran.",
-    "timeline.svg": "The last step, of at most 60 variants or jobs. The upper track of a worker is its "
+    "timeline.svg": "The last step, of at most 60 variants or jobs. Workers that do the same, to a hundredth "
+    "of the step, share a lane, which shows one of them. The upper track of a worker is its "
     "device, with encoding and decoding on one of their own where they run beside it; the network is "
     "below, a track for each bucket under way.",
-    "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "
+    "utilisation.svg": "The topology of each variant, of more than 16 of the fastest and the slowest on each "
+    "network. Colour: the share of the time from the start of the "
     "first step to the end of the last in which a link was busy, of its two directions the busier one. "
     "Width: its rate. Black edge: the busiest link. Large topologies are drawn in tiers, with the least "
     "busy, the most busy and the median link of each direction.",

@@ -505,7 +505,7 @@ def utilisation(run: RunFolder) -> Figure | None:
     graphs_by_variant = graphs(run)
     if not graphs_by_variant:
         return None
-    panels = dict(list(graphs_by_variant.items())[:VARIANTS_MAX])
+    panels = {name: graphs_by_variant[name] for name in _drawn_variants(run)}
     is_beside = len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX
     columns = 2 if is_beside and not style.is_narrow() else 1
     drawings = [drawing_of(graph) for graph in panels.values()]
@@ -525,7 +525,7 @@ def utilisation(run: RunFolder) -> Figure | None:
     for axes in grid[len(panels) :]:
         axes.axis("off")
     more = (
-        f", in the first {len(panels)} of {len(graphs_by_variant)} variants"
+        f", in {len(panels)} of {len(graphs_by_variant)} variants"
         if len(graphs_by_variant) > len(panels)
         else ""
     )
@@ -534,6 +534,25 @@ def utilisation(run: RunFolder) -> Figure | None:
     if entries:
         style.legend_below(figure, list(entries.values()), list(entries))
     return figure
+
+
+def _drawn_variants(run: RunFolder) -> list[str]:
+    """All variants, or of many the fastest and the slowest of every network, as far as there is room."""
+    names = run.nodes["variant"].unique(maintain_order=True).to_list()
+    if len(names) <= VARIANTS_MAX:
+        return names
+    by_network: dict[tuple[Any, ...], list[str]] = {}
+    for (name,), nodes in run.nodes.group_by("variant", maintain_order=True):
+        links = run.links.filter(pl.col("variant") == name).select("source", "target", "rate_bps")
+        by_network.setdefault((*nodes.drop("variant").rows(), *links.rows()), []).append(str(name))
+    ends = run.steps.group_by(pl.col("variant").str.split("/").list.first()).agg(pl.col("end_ps").max())
+    times = dict(ends.rows())
+    fastest, slowest = (
+        [choose(alike, key=lambda name: times.get(name, 0)) for alike in by_network.values()]
+        for choose in (min, max)
+    )
+    chosen = list(dict.fromkeys([*fastest, *slowest]))[:VARIANTS_MAX]
+    return [name for name in names if name in chosen]
 
 
 def _look(name: str, links: pl.DataFrame, able: set[str]) -> Look:

@@ -75,7 +75,7 @@ def _points(group: Group) -> list[Point]:
     points = []
     for variant in group.sound:
         metrics = variant["metrics"]
-        if metrics["aggregation_time_us"] and metrics.get("nmse") is not None and metrics["steps"]:
+        if metrics.get("aggregation_time_us") and metrics.get("nmse") is not None:
             size_bytes = metrics["wire_bytes_up"] / metrics["workers"]
             points.append(Point(variant["name"], size_bytes, metrics["nmse"], metrics["aggregation_time_us"]))
     return points
