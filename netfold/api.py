@@ -50,7 +50,7 @@ class Run(Shown):
         The content of `summary.json`.
     checks
         A row for every check of every variant: variant, name, verdict, detail.
-    steps, rounds, notes, phases, links, faults, nodes
+    steps, rounds, notes, phases, links, faults, nodes, series
         The tables of the run folder; `sim/README.md` explains every column.
     """
 
@@ -60,7 +60,7 @@ class Run(Shown):
         self.checks = pl.DataFrame(folder.checks, schema=schema(CheckRecord))
         self.steps, self.rounds, self.notes = folder.steps, folder.rounds, folder.notes
         self.phases, self.links, self.faults = folder.phases, folder.links, folder.faults
-        self.nodes = folder.nodes
+        self.nodes, self.series = folder.nodes, folder.series
         self._notes = note_of(folder.circumstances)
 
     @property

@@ -219,9 +219,20 @@ NoReport = Annotated[
 ]
 
 
-def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")]) -> None:
-    """Write the figures and the HTML report of a run or a sweep, or write them again."""
-    print_line(write_report(folder))
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")],
+    pdf: Annotated[str, typer.Option(metavar="FIGURE", help="Write only this figure, as PDF.")] = "",
+    width: Annotated[
+        float,
+        typer.Option(metavar="INCHES", help="Width of the PDF: of a column, or 7.", min=3, max=9),
+    ] = 3.3,
+) -> None:
+    """Write the figures and the HTML report of a run or a sweep, or write them again.
+
+    With --pdf one figure for a paper: figures/FIGURE-INCHESin.pdf. The page and figures/ have the names of
+    figures: throughput, bounds, training and others, and of a sweep its metrics.
+    """
+    print_line(write_pdf(folder, pdf, width) if pdf else write_report(folder))
 
 
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
@@ -249,6 +260,17 @@ def write_report(folder: Path) -> Path:
     from netfold.sim.studies.sweep_output import load_sweep  # late: it imports all that scenarios may name
 
     return load_sweep(folder).report()
+
+
+def write_pdf(folder: Path, figure: str, width_inches: float) -> Path:
+    from netfold.sim.report.html import build_pdf  # late, as above
+    from netfold.sim.results.folder import is_sweep
+
+    if not is_sweep(folder):
+        return build_pdf(folder, figure, width_inches)
+    from netfold.sim.studies.sweep_output import load_sweep
+
+    return load_sweep(folder).pdf(figure, width_inches)
 
 
 class EscapedTable:

@@ -405,6 +405,7 @@ class Samples:
     waiting: NDArray[np.float64]  # (n, J, STATES) means of what was found where the sample begins and ends:
     # units that senders wait for; of these, units of which no packet is on its way; senders that have more
     # to send than their windows allow; senders
+    queue_ps: NDArray[np.int64]  # (n,) the longest queue of a link where it ends, as time on the wire
     is_steady: NDArray[np.bool_]  # (n,) no stream or flow began or ended in it
     is_empty: NDArray[np.bool_]  # (n,) no packet was on its way at its ends
     sharing: NDArray[np.int32]  # (L,) hosts whose packets were seen on a link; 0 if it was not counted
@@ -417,6 +418,7 @@ class Samples:
             np.zeros((0, min(links_count, LINKS_MAX)), np.int32),
             np.zeros((0, min(links_count, LINKS_MAX)), np.int64),
             np.zeros((0, jobs_count, STATES)),
+            np.zeros(0, np.int64),
             np.zeros(0, np.bool_),
             np.zeros(0, np.bool_),
             np.zeros(links_count, np.int32),

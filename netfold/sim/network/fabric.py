@@ -111,6 +111,7 @@ class Sampler:
         self._links: list[NDArray[np.int32]] = []
         self._busy: list[NDArray[np.int64]] = []
         self._waiting: list[NDArray[np.float64]] = []
+        self._queues_ps: list[int] = []
 
     def add_job(self, owner: int) -> None:
         # `owner` is the job of the variant that the engine's next job is part of.
@@ -198,6 +199,8 @@ class Sampler:
         self._links.append(self._seen.links.copy())
         self._busy.append(self._seen.links_busy_ps.copy())
         self._waiting.append(waiting)
+        free_at_ps = self._engine.world.links["free_at_ps"]
+        self._queues_ps.append(max(0, int(free_at_ps.max(initial=0)) - end_ps))
 
     def _left_empty_ps(self, now_ps: int) -> int:
         """When the last packet arrived, if no link has any now."""
@@ -228,6 +231,7 @@ class Sampler:
             np.stack(self._links),
             np.stack(self._busy),
             np.stack(self._waiting),
+            np.array(self._queues_ps, np.int64),
             spans[:, 2].astype(np.bool_),
             spans[:, 3].astype(np.bool_),
             self._seen.hosts.sum(1, dtype=np.int32),

@@ -50,6 +50,10 @@ _WRITERS: dict[str, Writer] = {
 """Metrics whose values are not written as others of their unit."""
 
 
+_SORTED_BY = {"target": "time_to_target_us"}
+"""Columns that a page does not sort by their own metric."""
+
+
 def format_metric(name: str, values: Values) -> str:
     """A metric of a variant as tables show it."""
     writer = _WRITERS.get(name)
@@ -65,6 +69,8 @@ class TableColumn:
     is_number: bool = True
     is_ratio: bool = False  # stays beside the column to its left
     note: str = ""  # what is said of it below the table
+    values: Sequence[Any] = ()
+    """What the cells write: a table is sorted by those that are numbers."""
 
 
 def metric_columns(
@@ -94,6 +100,7 @@ def metric_columns(
                 is_right=metric.unit is not Unit.FLAG and metric.shown_if is None,
                 is_number=metric.unit is not Unit.FLAG,
                 note=f"{metric.label or name}: {metric.note}" if metric.note else "",
+                values=[values.get(_SORTED_BY.get(name, name)) for values in variants],
             )
         )
         if beside and name in beside:

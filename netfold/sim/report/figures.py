@@ -3,312 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import groups_in, order_key, times_baseline
 from netfold.sim.report.heat_map import heat_map
+from netfold.sim.report.marks import Row, mark
 from netfold.sim.report.network_drawing import utilisation
+from netfold.sim.report.over_time import message_times, over_time
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
-from netfold.sim.report.words import fairness, format_value
+from netfold.sim.report.trade_off import trade_off
+from netfold.sim.report.training_curves import learning
+from netfold.sim.report.words import fairness
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.metrics import RANK_SKEW
+from netfold.sim.results.records import NO_BUCKET
 from netfold.sim.results.summary import GOOD, kind
-from netfold.sim.workload.recipe import metric_named
-from netfold.units import PS_PER_US
-
-# The figure of training: loss and held-out score against steps, bytes and simulated time.
-
-
-_COLOURS = (
-    *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
-    *(style.PURPLE, style.SKY, style.BLACK),
-)
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-_MARKS = "os^Dv"
-_MARKS_COUNT = 5
-_THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the first line is
-TASKS_MAX = 10  # jobs whose training is drawn
-_ROW_INCHES = 1.95
-_SMOOTHED_SHARE = 25  # a loss is the mean over so great a part of the steps
-_FAR = 4.0  # ratio of values that need a logarithmic axis
-_DECADES_CLOSE = 1.7
-"""A logarithmic axis of fewer decades has more on it than powers of ten."""
-_OFF = 1.3  # times the greatest first loss: what is higher is off the figure
-
-
-class _Row(NamedTuple):
-    """Panels of one quantity of one task."""
-
-    title: str
-    column: str  # loss or test_score
-    curves: pl.DataFrame  # the task's, all steps
-    is_last: bool
-    metric: str = ""
-    """The metric of the score, where the row shows one."""
-    targets: tuple[float, ...] = ()  # scores to reach
-
-
-_Line = tuple[pl.Series, pl.Series]  # across and up
-
-
-def _bytes_text(value: float) -> str:
-    factor, prefix = words.prefix(value)
-    return f"{value / factor:g} {prefix}B"
-
-
-def _time_text(value_us: float) -> str:
-    factor, unit = words.time_unit(value_us)
-    return f"{value_us / factor:g} {unit}"
-
-
-class _Axis(NamedTuple):
-    """What a column of panels is drawn against."""
-
-    label: str
-    before: str  # column of `curves`, where a step's loss belongs
-    after: str
-    """Column of `curves`, where the test that follows the step belongs."""
-    text: Callable[[float], str]
-    """Writes a value of the axis."""
-
-
-_STEPS = _Axis("steps", "step", "steps", lambda value: f"{value:.0f}")
-_AXES = (
-    _STEPS,
-    _Axis("sent and received by a worker", "bytes_before", "bytes", _bytes_text),
-    _Axis("simulated time", "time_before_us", "time_us", _time_text),
-)
-
-
-def curves(run: RunFolder) -> pl.DataFrame:
-    """One row per step of every variant and job that is trained, with totals since its first step.
-
-    `steps`, `bytes` and `time_us` count up to the end of the step, `bytes_before` and `time_before_us` up to
-    its beginning. Bytes are those on the wire, up and down, mean over workers. A `loss` belongs to the
-    beginning of its step, a `test_score` to its end.
-    """
-    workers = {entry["name"]: entry["metrics"]["workers"] for entry in run.summary["variants"]}
-    wire_bytes = run.rounds.group_by("variant", "step").agg(
-        (pl.col("wire_bytes_up") + pl.col("wire_bytes_down")).sum().alias("wire_bytes")
-    )
-    start_ps = pl.col("start_ps").first().over("variant")
-    of_step = pl.col("wire_bytes") / pl.col("variant").replace_strict(workers, return_dtype=pl.Int64)
-    return (
-        run.steps.filter(pl.col("loss").is_not_null())
-        .join(wire_bytes, on=["variant", "step"], how="left", maintain_order="left")
-        .with_columns(of_step.cum_sum().over("variant").alias("bytes"))
-        .select(
-            "variant",
-            "step",
-            "loss",
-            "test_metric",
-            "test_score",
-            (pl.col("step") + 1).alias("steps"),
-            "bytes",
-            (pl.col("bytes") - of_step).alias("bytes_before"),
-            ((pl.col("end_ps") - start_ps) / PS_PER_US).alias("time_us"),
-            ((pl.col("start_ps") - start_ps) / PS_PER_US).alias("time_before_us"),
-        )
-    )
-
-
-def learning(run: RunFolder) -> Figure | None:
-    """Lines of all variants: a row per task and quantity, against steps, bytes and simulated time.
-
-    None if no variant was trained for at least two steps.
-    """
-    points = curves(run)
-    if points["step"].n_unique() < 2:
-        return None
-    rows = _rows(run, points)
-    names = list(dict.fromkeys(_line(label) for label in points["variant"].to_list()))
-    figure = style.new_figure(0.75 + _ROW_INCHES * len(rows))
-    grid = figure.subplots(len(rows), len(_AXES), sharey="row", squeeze=False)
-    for row, panels in zip(rows, grid, strict=True):
-        for axis, axes in zip(_AXES, panels, strict=True):
-            _draw(axes, {label: _points(row, axis, label) for label in _labels(row)}, names)
-            for target in row.targets:
-                axes.axhline(target, color=style.BLACK, linewidth=0.8, linestyle=":")
-            axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
-            _scale_across(axes, row, axis)
-            if row.is_last:
-                axes.set_xlabel(axis.label)
-        panels[0].set_title(row.title)
-        _scale(panels[0], row)
-    handles = [Line2D([], [], **_line_style(number, len(names))) for number in range(len(names))]
-    style.legend_below(figure, handles, names)
-    return figure
-
-
-def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:
-    """Rows of the figure: of each task its loss, and its score if it was tested."""
-    tasks: dict[tuple[str, str], list[str]] = {}
-    for entry in run.summary["variants"]:
-        points = steps.filter(variant=entry["name"])
-        if not points.is_empty():
-            job = entry["name"].partition("/")[2]
-            tasks.setdefault((job, _task(entry)), []).append(entry["name"])
-    rows: list[_Row] = []
-    for (job, task), labels in list(tasks.items())[:TASKS_MAX]:
-        points = steps.filter(pl.col("variant").is_in(labels))
-        is_only = [task_name for _, task_name in tasks].count(task) == 1
-        name = task if task and is_only else ", ".join(part for part in (job, task) if part)
-        which = f"{name}: " if len(tasks) > 1 else ""
-        if not rows and len(tasks) > TASKS_MAX:
-            which = f"The first {TASKS_MAX} of {len(tasks)} jobs. {which}"
-        smoothed = _smoothed_steps(points)
-        mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
-        metrics = points["test_metric"].drop_nulls()
-        rows.append(_Row(f"{which}training loss{mean}", "loss", points, metrics.is_empty()))
-        if not metrics.is_empty():
-            title = f"{which}{metrics[0]} on held-out data"
-            rows.append(_Row(title, "test_score", points, True, metrics[0], _targets(run, labels)))
-    return rows
-
-
-def _targets(run: RunFolder, labels: list[str]) -> tuple[float, ...]:
-    """The scores that some of these variants are to reach, each once."""
-    targets = (entry["metrics"].get("target") for entry in run.summary["variants"] if entry["name"] in labels)
-    return tuple(sorted({target for target in targets if target is not None}))
-
-
-def _task(entry: dict[str, Any]) -> str:
-    """What is trained on what, as a scenario says it."""
-    workload = entry.get("setup", {}).get("workload", {})
-    return " on ".join(format_value(workload[key]) for key in ("model", "data") if key in workload)
-
-
-def _draw(axes: Axes, lines: dict[str, _Line], names: list[str]) -> None:
-    """Draw the lines of a panel, by label."""
-    for label, (across, up) in lines.items():
-        number = names.index(_line(label))
-        distance = max(1, len(across) // _MARKS_COUNT)
-        places = (number * distance // len(names), distance)  # no two marks coincide
-        axes.plot(across, up, markevery=places, **_line_style(number, len(names)))
-
-
-def _labels(row: _Row) -> list[str]:
-    labels: list[str] = row.curves["variant"].unique(maintain_order=True).to_list()
-    return labels
-
-
-def _points(row: _Row, axis: _Axis, label: str) -> _Line:
-    """Where a line goes: a loss lies at the beginning of its step, a score at its end."""
-    points = row.curves.filter(variant=label)
-    if row.column == "test_score":
-        points = points.filter(pl.col("test_score").is_not_null())
-        return points[axis.after], points["test_score"]
-    smoothed = _smoothed_steps(row.curves)
-    return points[axis.before], points["loss"].rolling_mean(smoothed, min_samples=1)
-
-
-def _smoothed_steps(steps: pl.DataFrame) -> int:
-    return max(1, steps["step"].n_unique() // _SMOOTHED_SHARE)
-
-
-def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
-    """Scale the level axis of a panel, alike in all rows of a task: logarithmic if lines end far apart."""
-    ends = row.curves.group_by("variant").agg(pl.col(axis.after).max())[axis.after].to_list()
-    if axis is not _STEPS and _is_far(ends):
-        first = row.curves.filter(step=row.curves["step"].min())[axis.after]
-        axes.set_xscale("log", nonpositive="mask")
-        axes.set_xlim(min((value for value in first if value > 0), default=min(ends)), 1.1 * max(ends))
-        _plain_ticks(axes.xaxis, axes.get_xlim())
-    else:
-        axes.set_xlim(0, max(1.02 * max(ends), 1e-6))
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=axis is _STEPS))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
-
-
-def _scale(axes: Axes, row: _Row) -> None:
-    """Scale the upright axis of a row; losses that grow without limit leave it."""
-    if row.column == "test_score":
-        _scale_score(axes, row)
-        return
-    lines = [_points(row, _STEPS, label)[1].to_list() for label in _labels(row)]
-    most = _OFF * max((line[0] for line in lines if math.isfinite(line[0])), default=0.0)
-    losses = [loss for line in lines for loss in line if 0 < loss <= most]
-    if not losses:
-        return
-    low, high = min(losses), max(losses)
-    if _is_far(losses):
-        axes.set_yscale("log", nonpositive="mask")
-        axes.set_ylim(0.9 * low, 1.1 * high)
-        _plain_ticks(axes.yaxis, (low, high))
-    else:
-        margin = max(0.08 * (high - low), 0.001 * high)
-        axes.set_ylim(low - margin, high + margin)
-
-
-def _scale_score(axes: Axes, row: _Row) -> None:
-    """Scale the upright axis of scores: shares in percent, perplexities by their logarithm if far apart."""
-    scores = row.curves["test_score"].drop_nulls().to_list()
-    shown = [score for score in (*scores, *row.targets) if math.isfinite(score)]
-    if not shown:
-        return
-    if metric_named(row.metric).is_share:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
-        margin = max(0.08 * (max(shown) - min(shown)), 0.005)
-    elif _is_far(shown) and min(shown) > 0:
-        axes.set_yscale("log", nonpositive="mask")
-        axes.set_ylim(0.9 * min(shown), 1.1 * max(shown))
-        _plain_ticks(axes.yaxis, (min(shown), max(shown)))
-        return
-    else:
-        margin = max(0.08 * (max(shown) - min(shown)), 0.005 * max(map(abs, shown)), 1e-6)
-    axes.set_ylim(min(shown) - margin, max(shown) + margin)
-
-
-def _plain_ticks(axis: Axis, limits: tuple[float, float]) -> None:
-    """Plain numbers on a logarithmic axis: 1, 2, 5, 10 …, or powers of ten, or of a thousand."""
-    decades = math.log10(limits[1] / limits[0])
-    subs = (1.0, 2.0, 5.0) if decades < _DECADES_CLOSE else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=6 if decades < _DECADES_CLOSE else 5))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _line_style(number: int, count: int) -> dict[str, Any]:
-    """Style of the line of a variant by its number.
-
-    Lines of variants that agree coincide: broad lines go below thin dashed ones.
-    """
-    cycles = zip(itertools.cycle(_COLOURS), itertools.cycle(_DASHES), itertools.cycle(_MARKS))
-    colour, dashes, mark = next(itertools.islice(cycles, number, None))
-    return {
-        "color": colour,
-        "linestyle": dashes,
-        "linewidth": _THIN + _BROADER * (count - 1 - number) / max(1, count - 1),
-        "marker": mark,
-        "markersize": 4,
-    }
-
-
-def _line(label: str) -> str:
-    # The legend has variants: jobs, "variant/job", have rows of their own.
-    return label.partition("/")[0]
-
-
-def _is_far(values: Iterable[float]) -> bool:
-    """Whether positive values are too far apart for a linear axis."""
-    positives = [value for value in values if value > 0]
-    return bool(positives) and max(positives) > _FAR * min(positives)
-
 
 # The time line of jobs that come and go: when each waited and ran, a panel per variant, one clock.
 
@@ -344,7 +64,8 @@ def job_chart(run: RunFolder) -> Figure | None:
         axes.set_xlim(0, span_us / factor_us)
     grid[-1].set_xlabel(unit)
     figure.suptitle("When each job waited and ran", x=0.01, ha="left", size=11, weight="bold")
-    shown_names = {"waits": style.ORANGE, "runs": style.BLUE, "runs with its fallback": style.SKY}
+    waits = style.PHASE_COLOURS["wait"]
+    shown_names = {"waits": waits, "runs": style.BLUE, "runs with its fallback": style.SKY}
     if not any(job["stay"]["fallback"] for _, jobs in panels for job in jobs):
         del shown_names["runs with its fallback"]
     if any(kind(job["verdict"]) not in GOOD for _, jobs in panels for job in jobs):
@@ -375,14 +96,15 @@ def _draw_job(axes: Any, row: int, job: dict[str, Any], factor_us: float, span_u
     end_us = span_us if stay["end_us"] is None else stay["end_us"]
     colour = style.SKY if stay["fallback"] else style.BLUE
     colour = colour if kind(job["verdict"]) in GOOD else style.VERMILION
-    for start_us, until_us, what in (
-        (arrival_us, admitted_us, style.ORANGE),
-        (admitted_us, end_us, colour),
+    for part, start_us, until_us, what in (
+        ("waits", arrival_us, admitted_us, style.PHASE_COLOURS["wait"]),
+        ("runs", admitted_us, end_us, colour),
     ):
         if until_us > start_us:
-            axes.barh(
+            (bar,) = axes.barh(
                 row, (until_us - start_us) / factor_us, left=start_us / factor_us, height=0.7, color=what
             )
+            mark(bar, {"job": job["name"], "part": part, "start_us": start_us, "end_us": until_us})
 
 
 # The time line of one step: device and network of each worker, one panel per variant on a common clock.
@@ -390,7 +112,6 @@ def _draw_job(axes: Any, row: int, job: dict[str, Any], factor_us: float, span_u
 
 LANES_MAX = 8
 PANELS_MAX = ROWS_MAX  # variants and jobs
-_COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 _LANE_FILL = 0.84
 """The share of a lane's height that bars fill; the rest separates workers."""
 _TRACK_INCHES = 0.135
@@ -422,6 +143,8 @@ class Panel(NamedTuple):
     end_us: float
     note: str  # how many of its workers are shown; empty if all are
     bars: list[Bar]
+    alike: dict[int, list[int]]
+    """The workers that a lane stands for, by the one that is drawn."""
 
 
 def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
@@ -434,20 +157,21 @@ def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     colours = style.phase_colours((bar.name for panel in panels for bar in panel.bars), labels)
     if not colours:
         return None
-    lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
     tracks = max(_tracks_max(panel.bars) for panel in panels)
     span_us = 1.01 * max(panel.end_us for panel in panels)
     factor_us, unit = words.time_unit(span_us)
-    panel_inches = _TRACK_INCHES * max(2, tracks) * max(2, lanes)
-    row_inches = _PANEL_TITLE_INCHES + panel_inches
-    figure = style.new_figure(1.2 + len(panels) * row_inches)
+    heights = [_TRACK_INCHES * max(2, tracks) * max(2, len(_workers(panel.bars))) for panel in panels]
+    tall_inches = sum(heights) + _PANEL_TITLE_INCHES * len(panels)
+    figure = style.new_figure(1.2 + tall_inches)
     axes = figure.add_subplot(xlabel=f"{unit} since the step began")
-    axes.set(xlim=(0, span_us / factor_us), ylim=(len(panels) * row_inches, 0), yticks=[])
+    axes.set(xlim=(0, span_us / factor_us), ylim=(tall_inches, 0), yticks=[])
     axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
     axes.spines["left"].set_visible(False)
-    for number, panel in enumerate(panels):
-        top = number * row_inches + _PANEL_TITLE_INCHES
-        _draw_panel(axes, panel, colours, (top, panel_inches), factor_us)
+    top = 0.0
+    for panel, height in zip(panels, heights, strict=True):
+        top += _PANEL_TITLE_INCHES
+        _draw_panel(axes, panel, colours, (top, height), factor_us)
+        top += height
     same = len({panel.step for panel in panels}) == 1
     more = f", in the first {len(panels)} of {len(names)}" if len(panels) < len(names) else ""
     title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}{more}"
@@ -460,8 +184,13 @@ def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     phases = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = phases["worker"].unique().sort().to_list()
-    sample = _choose(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
+    slowest = phases.sort("end_ps", maintain_order=True)["worker"][-1] if workers else 0
     began_ps = step["start_ps"]
+    alike = {
+        slowest if slowest in members else members[0]: members
+        for members in _alike(phases, began_ps, max(1, step["end_ps"] - began_ps))
+    }
+    sample = _choose(sorted(alike), slowest)
     bars = [
         Bar(
             worker=row["worker"],
@@ -473,8 +202,32 @@ def _panel(run: RunFolder, variant: str) -> Panel:
         for row in phases.filter(pl.col("worker").is_in(sample)).iter_rows(named=True)
         if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
     ]
-    note = f" ({len(sample)} of {len(workers)} workers shown)" if len(sample) < len(workers) else ""
-    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
+    alike = {worker: alike[worker] for worker in sample}
+    count = sum(map(len, alike.values()))
+    note = f" ({count} of {len(workers)} workers shown)" if count < len(workers) else ""
+    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars, alike)
+
+
+def _alike(phases: pl.DataFrame, began_ps: int, step_ps: int) -> list[list[int]]:
+    """Workers whose phases are the same, and at the same time to a hundredth of the step, in their order."""
+    hundredth_ps = max(1, step_ps // 100)
+    ends = [((pl.col(end) - began_ps + hundredth_ps // 2) // hundredth_ps) for end in ("start_ps", "end_ps")]
+    keys = phases.select("worker", "phase", "label", "bucket", *ends)
+    workers: dict[tuple[Any, ...], list[int]] = {}
+    by_worker: dict[int, list[Any]] = {}
+    for worker, *phase in keys.rows():
+        by_worker.setdefault(worker, []).append(tuple(phase))
+    for worker, rows in sorted(by_worker.items()):
+        workers.setdefault(tuple(sorted(rows)), []).append(worker)
+    return list(workers.values())
+
+
+def _lane_name(members: list[int]) -> str:
+    if len(members) == 1:
+        return f"worker {members[0]}"
+    if members[-1] - members[0] == len(members) - 1:
+        return f"workers {members[0]}–{members[-1]}"
+    return f"worker {members[0]} and {len(members) - 1} alike"
 
 
 def _choose(workers: Sequence[int], slowest: int) -> list[int]:
@@ -505,6 +258,7 @@ def _draw_panel(
     lane_inches = height / max(1, len(workers))
     to_lanes = Affine2D().scale(1, lane_inches).translate(0, top + lane_inches / 2)
     rectangles = _rectangles(panel.bars, colours, factor_us)
+    mark(rectangles, *_rows_of(panel))
     rectangles.set_transform(to_lanes + axes.transData)
     axes.add_collection(rectangles, autolim=False)
     end = panel.end_us / factor_us
@@ -517,25 +271,41 @@ def _draw_panel(
         _magnify(axes, panel, colours, extent_inches, right / end)
     for lane, worker in enumerate(workers):
         middle = top + lane_inches * (lane + 0.5)
-        axes.text(-0.006, middle, f"worker {worker}", transform=across, ha="right", va="center")
+        axes.text(-0.006, middle, _lane_name(panel.alike[worker]), transform=across, ha="right", va="center")
 
 
 def _workers(bars: Sequence[Bar]) -> list[int]:
     return sorted({bar.worker for bar in bars})
 
 
-def _rectangles(bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> PolyCollection:
-    """The bars; lane 0 has its middle at height 0, and the next ones follow downwards."""
-    corners, filled = [], []
+def _placed(bars: Sequence[Bar]) -> Iterator[tuple[Bar, float, float]]:
+    """The bars in the order in which they are drawn, each with its top and height; a lane is 1 high."""
     for lane, worker in enumerate(_workers(bars)):
         tracks = _tracks([bar for bar in bars if bar.worker == worker])
         height = _LANE_FILL / len(tracks)
         for number, track in enumerate(tracks):
-            top = lane - _LANE_FILL / 2 + height * number
             for bar in track:
-                begin, end = bar.start_us / factor_us, bar.end_us / factor_us
-                corners.append([(begin, top), (end, top), (end, top + height), (begin, top + height)])
-                filled.append(colours[bar.name])
+                yield bar, lane - _LANE_FILL / 2 + height * number, height
+
+
+def _rows_of(panel: Panel) -> list[Row]:
+    return [
+        {
+            **{"variant": panel.variant, "phase": bar.name, "worker": bar.worker},
+            **({"bucket": bar.bucket} if bar.bucket != NO_BUCKET else {}),
+            **{"start_us": bar.start_us, "end_us": bar.end_us},
+        }
+        for bar, _, _ in _placed(panel.bars)
+    ]
+
+
+def _rectangles(bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> PolyCollection:
+    """The bars; lane 0 has its middle at height 0, and the next ones follow downwards."""
+    corners, filled = [], []
+    for bar, top, height in _placed(bars):
+        begin, end = bar.start_us / factor_us, bar.end_us / factor_us
+        corners.append([(begin, top), (end, top), (end, top + height), (begin, top + height)])
+        filled.append(colours[bar.name])
     return PolyCollection(corners, facecolors=filled, linewidth=0, zorder=2)
 
 
@@ -547,8 +317,8 @@ def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
     """
     network = [bar for bar in bars if bar.name.startswith(words.NETWORK)]
     at_device = [bar for bar in bars if not bar.name.startswith(words.NETWORK)]
-    passes = [bar for bar in at_device if bar.bucket == _COMPUTE_BUCKET]
-    codec = [bar for bar in at_device if bar.bucket != _COMPUTE_BUCKET]
+    passes = [bar for bar in at_device if bar.bucket == NO_BUCKET]
+    codec = [bar for bar in at_device if bar.bucket != NO_BUCKET]
     device = _stack(at_device)
     if len(device) > 1:
         device = [*_stack(passes), *_stack(codec)]
@@ -601,26 +371,33 @@ def _magnify(
 _LINE_MARKS = ("|", "D", "s", "^")
 
 
+def drawers(run: RunFolder) -> dict[str, Callable[[RunFolder], Figure | None]]:
+    """What draws each figure, by its name, in reading order; None if it has nothing to show."""
+    labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
+    return {
+        "grid": heat_map,
+        "throughput": throughput,
+        "bounds": bound_times,
+        "breakdown": partial(time_spent, labels=labels),
+        "bytes": partial(bytes_sent, labels=labels),
+        "tradeoff": trade_off,
+        "jobs": job_chart,
+        "network": over_time,
+        "messages": message_times,
+        "timeline": partial(timeline, labels=labels),
+        "utilisation": utilisation,
+        "training": learning,
+    }
+
+
 def figures(run: RunFolder) -> dict[str, bytes]:
     """SVG of each figure that has something to show, by file name, in reading order."""
-    labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
-    draw: dict[str, Callable[[RunFolder], Figure | None]] = {
-        "grid.svg": heat_map,
-        "throughput.svg": throughput,
-        "bounds.svg": bound_times,
-        "breakdown.svg": partial(time_spent, labels=labels),
-        "bytes.svg": partial(bytes_sent, labels=labels),
-        "jobs.svg": job_chart,
-        "timeline.svg": partial(timeline, labels=labels),
-        "utilisation.svg": utilisation,
-        "training.svg": learning,
-    }
     svgs: dict[str, bytes] = {}
     with style.house_style():
-        for name, function in draw.items():
-            figure = function(run)
+        for name, draw in drawers(run).items():
+            figure = draw(run)
             if figure is not None:
-                svgs[name] = style.to_svg(figure)
+                svgs[f"{name}.svg"] = style.to_svg(figure)
     return svgs
 
 
@@ -641,8 +418,9 @@ def throughput(run: RunFolder) -> Figure:
     for row, (variant, rate) in enumerate(zip(variants, rates, strict=True)):
         verdict = kind(variant["verdict"])
         failed = verdict not in GOOD
-        axes.barh(row, rate / factor, height=0.62, color=style.LIGHT_GREY if failed else style.BLUE)
+        (bar,) = axes.barh(row, rate / factor, height=0.62, color=style.LIGHT_GREY if failed else style.SLATE)
         name = variant["name"]
+        mark(bar, {"variant": name, "elements_per_s": rate})
         compared = "" if failed or name in baselines else f" · {times[name]}"
         estimated = " · approximate" if verdict == "approximate" else ""
         style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}{estimated}")
@@ -660,13 +438,13 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
     for row, variant in enumerate(variants):
         for entry in variant["references"]:
             rows.setdefault(entry["label"], []).append((entry["elements_per_s"] / factor, row))
-    for (label, points), mark in zip(rows.items(), itertools.cycle(_LINE_MARKS)):
+    for (label, points), shape in zip(rows.items(), itertools.cycle(_LINE_MARKS)):
         rates, on_rows = zip(*points, strict=True)
-        size, edge = (18, 2) if mark == "|" else (7, 1)
+        size, edge = (18, 2) if shape == "|" else (7, 1)
         axes.plot(
             rates,
             on_rows,
-            mark,
+            shape,
             label=label,
             color=style.BLACK,
             markerfacecolor="white",
@@ -724,8 +502,9 @@ def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
         for part in parts:
             name, time = words.phase_name(part), part["time_us"] / factor_us
             if time and name in colours:
-                axes.barh(row, time, left=left, height=0.62, **_fill(colours[name]))
+                (bar,) = axes.barh(row, time, left=left, height=0.62, **_fill(colours[name]))
                 left += time
+                mark(bar, {"variant": variants[row]["name"], "phase": name, "time_us": part["time_us"]})
         style.beside(axes, row, words.time(total_us))
     axes.set_xlim(left=0)
     style.legend_below(figure, [Patch(**_fill(colour)) for colour in colours.values()], list(colours))
@@ -764,10 +543,13 @@ def bytes_sent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
             size = size_bytes / metrics["steps"] / factor
             legend[label] = axes.barh(row, size, left=left, height=0.62, color=labels[label])
             left += size
+            row_bytes = size_bytes / metrics["steps"]
+            mark(legend[label][0], {"variant": variant["name"], "part": label, "size_bytes": row_bytes})
         other_bytes = max(0.0, metrics["wire_bytes_up"] / metrics["workers"] / factor - left)
         hatched = axes.barh(
             row, other_bytes, left=left, height=0.62, color="white", edgecolor=style.MIDDLE_GREY, hatch="////"
         )
+        mark(hatched[0], {"variant": variant["name"], "part": "other", "size_bytes": other_bytes * factor})
         compression = words.times(metrics["compression_ratio"])
         style.beside(
             axes, row, f"{words.scaled(metrics['payload_bytes_up'], 'B')} payload · compression {compression}"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import Group, answered_in, place
+from netfold.sim.report.marks import mark
 from netfold.sim.results.folder import RunFolder
 
 _COLOURS = "cividis_r"  # for colour-blind readers, and readable in grey
@@ -37,26 +40,32 @@ def heat_map(run: RunFolder) -> Figure | None:
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    _fill(axes, group, values)
+    _fill(axes, group, values, (rows, columns))
     return figure
 
 
-def _fill(axes: Axes, group: Group, values: list[list[float]]) -> None:
+def _fill(axes: Axes, group: Group, values: list[list[float]], names: tuple[list[str], list[str]]) -> None:
     """Colour the cells, write their values, and frame the best of each row."""
     positive = [value for line in values for value in line if value > 0]
     scale = LogNorm(min(positive, default=1.0), max(positive, default=10.0))
-    axes.imshow(values, cmap=_COLOURS, norm=scale, aspect="auto")
+    colours = colormaps[_COLOURS]
+    axes.set(xlim=(-0.5, len(values[0]) - 0.5), ylim=(len(values) - 0.5, -0.5))
     best_of = max if group.more_is_better else min
     frame = {"boxstyle": "square,pad=0.3", "facecolor": "none", "edgecolor": style.VERMILION}
     for row, line in enumerate(values):
         best = best_of((value for value in line if not math.isnan(value)), default=math.nan)
         for column, value in enumerate(line):
             is_dark = value > 0 and float(scale(value)) >= _DARK_FROM
+            colour = style.LIGHT_GREY if math.isnan(value) else colours(float(scale(value)))
+            cell = Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, linewidth=0)
+            axes.add_patch(cell)
+            known = None if math.isnan(value) else value
+            mark(cell, {"row": names[0][row], "column": names[1][column], group.question.metric: known})
             axes.text(
                 *(column, row, words.NOTHING if math.isnan(value) else group.shown(value)),
                 ha="center",
                 va="center",
-                color="white" if is_dark else style.BLACK,
+                color=style.ON_DARK if is_dark else style.ON_LIGHT,
                 weight="bold" if value == best else "normal",
                 bbox=frame if value == best else None,
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import polars as pl
+from matplotlib.figure import Figure
 
 from netfold.errors import DataError
 from netfold.sim import files
@@ -28,8 +29,10 @@ from netfold.sim.report.answer import (
 )
 from netfold.sim.report.causes import sentence
 from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
-from netfold.sim.report.figures import figures
+from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.network_drawing import busy_links
+from netfold.sim.report.page import inlined, template_of
+from netfold.sim.report.style import house_style, to_pdf
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -48,18 +51,27 @@ def write_pages(folder: Path, svgs: Mapping[str, bytes], report: str) -> Path:
     UnwrittenError
         The folder cannot be written.
     """
-    figures, page = folder / "figures", folder / "report.html"
+    page = folder / "report.html"
+    if page.is_dir() and not page.is_symlink():
+        raise _other(page, "a folder", "a file")
+    write_figures(folder, svgs)
+    with files.writing(folder, "free space"):
+        files.write_file(page, report.encode())
+    return page
+
+
+def write_figures(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files into `figures`, with the errors of `write_pages`."""
+    figures = folder / "figures"
     if figures.is_symlink() or (figures.exists() and not figures.is_dir()):
         raise _other(figures, "a link" if figures.is_symlink() else "a file", "a folder")
-    for path in (page, *(figures / name for name in svgs)):
+    for path in (figures / name for name in contents):
         if path.is_dir() and not path.is_symlink():
             raise _other(path, "a folder", "a file")
     with files.writing(folder, "free space"):
         figures.mkdir(exist_ok=True)
-        files.write_files(figures, svgs)
+        files.write_files(figures, contents)
         files.sync_folder(figures)
-        files.write_file(page, report.encode())
-    return page
 
 
 def _other(path: Path, content: str, wanted: str) -> DataError:
@@ -73,6 +85,7 @@ NOTES_MAX = 6  # different notes shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 BUCKETS_MAX = 12  # shown per variant
 
+OPEN_MAX = 8  # variants, up to which all tables that compare them are open
 TALL = 0.7  # height over width of a figure that is folded
 _KEY_FIGURES = {
     "time_to_target": "training.svg",
@@ -88,7 +101,10 @@ _TITLES = {
     "bounds.svg": "what the aggregation waits for",
     "breakdown.svg": "phases of the aggregation",
     "bytes.svg": "bytes",
+    "tradeoff.svg": "bytes, error and time",
     "jobs.svg": "jobs",
+    "network.svg": "the network over time",
+    "messages.svg": "how long messages took",
     "timeline.svg": "time line",
     "utilisation.svg": "how busy links were",
     "training.svg": "training",
@@ -108,13 +124,23 @@ _CAPTIONS = {
     "skew, how much later it began than the first worker.",
     "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
+    "tradeoff.svg": "The aggregation time of a step against the bytes that a worker sends in it, headers "
+    "included, and against the error of the sums. Filled: no other variant is as good in all three and "
+    "better in one.",
+    "network.svg": "Means over 48 equal stretches of a variant's time, and of queues the longest; 0 while "
+    "nobody waits for the network. At most 10 variants. Units: what one slot of a switch or one packet of a "
+    "window holds; those to send again have no packet on the way.",
+    "messages.svg": "The share of all messages, of all workers and steps, that had arrived so long after "
+    "they began. At most 10 variants; a variant has the messages of all its jobs.",
     "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
     "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
     "it ran.",
-    "timeline.svg": "The last step, of at most 60 variants or jobs. The upper track of a worker is its "
+    "timeline.svg": "The last step, of at most 60 variants or jobs. Workers that do the same, to a hundredth "
+    "of the step, share a lane, which shows one of them. The upper track of a worker is its "
     "device, with encoding and decoding on one of their own where they run beside it; the network is "
     "below, a track for each bucket under way.",
-    "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "
+    "utilisation.svg": "The topology of each variant, of more than 16 of the fastest and the slowest on each "
+    "network. Colour: the share of the time from the start of the "
     "first step to the end of the last in which a link was busy, of its two directions the busier one. "
     "Width: its rate. Black edge: the busiest link. Large topologies are drawn in tiers, with the least "
     "busy, the most busy and the median link of each direction.",
@@ -129,6 +155,36 @@ def build_report(path: Path) -> Path:
     return write_report(load(path))
 
 
+def build_pdf(path: Path, name: str, width_inches: float) -> Path:
+    """Write a figure of a run as PDF; see `write_pdf`."""
+    run = load(path)
+    draw = {figure: partial(function, run) for figure, function in drawers(run).items()}
+    return write_pdf(run.path, draw, name, width_inches)
+
+
+def write_pdf(
+    folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: str, width_inches: float
+) -> Path:
+    """Write a figure as `figures/NAME-WIDTHin.pdf`; returns its path.
+
+    Raises
+    ------
+    DataError
+        There is no figure of that name, or it has nothing to show; or as `write_pages`.
+    UnwrittenError
+        The folder cannot be written.
+    """
+    with house_style(width_inches):
+        figure = draw[name]() if name in draw else None
+        if figure is None:
+            what = f"figure '{name}' has nothing to show of it" if name in draw else f"no figure '{name}'"
+            raise DataError(f"{folder}: {what}", f"allowed: {', '.join(draw)}")
+        content = to_pdf(figure)
+    file = f"{name}-{width_inches:g}in.pdf"
+    write_figures(folder, {file: content})
+    return folder / "figures" / file
+
+
 def write_report(run: RunFolder) -> Path:
     """Write `figures/*.svg` and `report.html` into a run's folder from its tables."""
     svgs = figures(run)
@@ -137,28 +193,27 @@ def write_report(run: RunFolder) -> Path:
 
 def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
     """HTML text of a run's report, with its figures embedded."""
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals["words"] = words
-    template = environment.from_string(Path(__file__).with_name("template.html").read_text("utf-8"))
+    template = template_of(Path(__file__).with_name("template.html"))
     variants = run.summary["variants"]
     groups = groups_in(run.summary)
     metrics, times = [variant["metrics"] for variant in variants], times_baseline(groups)
-    baseline = TableColumn("× baseline", [times[variant["name"]] for variant in variants])
+    ratios = {member["name"]: group.times(member) for group in groups for member in group.members}
+    names = [variant["name"] for variant in variants]
+    baseline = TableColumn(
+        "× baseline", [times[name] for name in names], values=[ratios[name] for name in names]
+    )
     left_out, beside = left_out_of(groups, metrics)
     speed = metric_columns(PAGE_SPEED, metrics, left_out, {beside: baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(
+        words=words,
         summary=run.summary,
         warnings=[*warnings(run.summary), *note_of(run.circumstances)],
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
+        counted_checks=Counter((check["name"], check["verdict"]) for check in run.checks).items(),
+        open_max=OPEN_MAX,
         variants=variants,
         setup=setup(variants),
         verdict=kind(run.summary["verdict"]),
@@ -185,7 +240,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
             "names": [variant["name"] for variant in on_switches],
             "columns": metric_columns(PAGE_SWITCHES, [variant["metrics"] for variant in on_switches]),
         },
-        references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
+        references=_references(variants),
         **_figures(run, svgs),
         links=_busiest_links(run),
         links_max=LINKS_MAX,
@@ -201,10 +256,8 @@ def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
     """The figure that shows the answer, and the others."""
     shown = {
         name: {
-            "name": name.removesuffix(".svg"),
+            **inlined(name.removesuffix(".svg"), svg, _CAPTIONS[name]),
             "title": _TITLES[name],
-            "alt": _CAPTIONS[name],
-            "address": _data_address(svg),
             "is_tall": height_of(svg) > TALL,
         }
         for name, svg in drawn.items()
@@ -218,6 +271,15 @@ def height_of(svg: bytes) -> float:
     """The height of a figure over its width."""
     width, height = (float(re.findall(rb'%s="([\d.]+)pt"' % side, svg)[0]) for side in (b"width", b"height"))
     return height / width
+
+
+def _references(variants: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+    """What is shown for comparison, once for all variants that have the same."""
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for variant in variants:
+        for entry in variant["references"]:
+            names.setdefault(tuple(sorted(entry.items())), []).append(variant["name"])
+    return [(dict(entry), of) for entry, of in names.items()]
 
 
 def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
@@ -243,11 +305,6 @@ def _notes(run: RunFolder) -> list[dict[str, Any]]:
         .head(NOTES_MAX)
         .to_dicts()
     )
-
-
-def _data_address(svg: bytes) -> str:
-    # An image, not inline SVG: element ids of two figures cannot clash, and nothing in it can run.
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
 def _busiest_links(run: RunFolder) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from matplotlib.transforms import IdentityTransform
 
 from netfold.sim.report import style, words
 from netfold.sim.report.display import Svg
+from netfold.sim.report.marks import Row, mark
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
 from netfold.topologies.layout import NODES_DRAWN_MAX, Class, ClassLink, Place, classes_of, layout
@@ -51,9 +52,17 @@ class Look:
     busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The share of time that a link is busy, by its ends: ("from", "to")."""
     marked: Edge = frozenset()  # a link that stands out
+    variant: str = ""
 
     def busier(self, a: str, b: str) -> float:
         return max(self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0))
+
+    def row(self, a: str, b: str) -> Row:
+        there, back = self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0)
+        return {
+            **{"variant": self.variant, "from": a, "to": b},
+            **{"there_busy_share": there, "back_busy_share": back},
+        }
 
     def colour(self, share: float) -> str:
         return style.busy_colour(share) if self.busy else style.MIDDLE_GREY
@@ -167,15 +176,16 @@ class _Nodes:
             ends = tuple(data.get("ends", {a: a, b: b}).values())
             points = _arc(places[a], places[b]) if {a, b} in self._drawn.curved else [places[a], places[b]]
             wide = widths[data["rate_bps"]] * (_WIDER if look.busy else 1.0)
-            links.append((look.busier(*ends), points, wide, {*ends} == look.marked))
+            links.append((look.busier(*ends), points, wide, ends))
         links.sort(key=lambda link: link[0])
-        shares, lines, thick, _ = zip(*links, strict=True)
-        below = [points for _, points, _, is_marked in links if is_marked]
+        shares, lines, thick, ends_of = zip(*links, strict=True)
+        below = [points for _, points, _, ends in links if {*ends} == look.marked]
         axes.add_collection(LineCollection(below, colors=style.BLACK, linewidths=max(thick) + 2.4, zorder=1))
         colours = [look.colour(share) for share in shares]
-        axes.add_collection(
-            LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round")
-        )
+        drawn = LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round")
+        axes.add_collection(drawn)
+        if look.busy:
+            mark(drawn, *(look.row(*ends) for ends in ends_of))
 
     def _draw_marks(self, axes: Axes, look: Look, room_inches: Sequence[float]) -> None:
         hosts = [name for name in self._nodes if self._nodes[name]["kind"] == HOST]
@@ -338,7 +348,10 @@ class _Classes:
                 continue
             (x1, y1), (x2, y2) = self._places[lower], self._places[upper]
             colour = look.colour(max(look.busier(*link.ends) for link in links))
-            axes.plot((x1, x2), (y1, y2), color=colour, linewidth=4.0 if look.busy else 2.2, zorder=1)
+            width = 4.0 if look.busy else 2.2
+            (line,) = axes.plot((x1, x2), (y1, y2), color=colour, linewidth=width, zorder=1)
+            if look.busy:
+                mark(line, _class_row(look, f"{lower.name}–{upper.name}", links))
             text = "\n".join([_rates_text(links), *_busy_texts(links, look)])
             # Near the upper box, so that texts of neighbours and boxes that the line passes do not cover it.
             text_place = (x1 + 0.6 * (x2 - x1), max((y1 + y2) / 2, y2 - 0.5))
@@ -366,6 +379,15 @@ class _Classes:
             few = " to ".join(map(str, dict.fromkeys((hosts_each[0], hosts_each[-1]))))
             lines.append(f"{few} host{'s' if hosts_each != [1] else ''} on each")
         return [*lines, *links, *([f"{profiles}{': can aggregate' if is_able else ''}"] if profiles else [])]
+
+
+def _class_row(look: Look, between: str, links: Sequence[ClassLink]) -> Row:
+    shares = [look.busier(*link.ends) for link in links]
+    return {
+        **{"variant": look.variant, "from": between, "links": len(links)},
+        **{"least_busy_share": min(shares), "median_busy_share": median(shares)},
+        "most_busy_share": max(shares),
+    }
 
 
 def _rates_text(links: Sequence[ClassLink]) -> str:
@@ -460,9 +482,9 @@ def draw_svg(graph: nx.Graph, look: Look) -> Svg:
 def figure_of(graph: nx.Graph, look: Look) -> Figure:
     """The figure, in the house style that is in force."""
     drawing = drawing_of(graph)
-    height = drawing.height_inches(style.WIDTH_INCHES, most=7.0)
+    height = drawing.height_inches(style.width_inches(), most=7.0)
     figure = style.new_figure(height + _AROUND_INCHES)
-    drawing.draw(figure.add_subplot(), look, (style.WIDTH_INCHES, height))
+    drawing.draw(figure.add_subplot(), look, (style.width_inches(), height))
     if marks := drawing.legend(look):
         style.legend_below(figure, list(marks.values()), list(marks))
     figure.suptitle(look.title, x=0.01, ha="left", size=11, weight="bold")
@@ -483,10 +505,11 @@ def utilisation(run: RunFolder) -> Figure | None:
     graphs_by_variant = graphs(run)
     if not graphs_by_variant:
         return None
-    panels = dict(list(graphs_by_variant.items())[:VARIANTS_MAX])
-    columns = 2 if len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX else 1
+    panels = {name: graphs_by_variant[name] for name in _drawn_variants(run)}
+    is_beside = len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX
+    columns = 2 if is_beside and not style.is_narrow() else 1
     drawings = [drawing_of(graph) for graph in panels.values()]
-    width = style.WIDTH_INCHES / columns
+    width = style.width_inches() / columns
     heights = [drawing.height_inches(width, most=5.0) for drawing in drawings]
     tallest = [max(heights[at : at + columns]) + _TITLE_INCHES for at in range(0, len(heights), columns)]
     figure = style.new_figure(sum(tallest) + _AROUND_BUSY_INCHES)
@@ -502,7 +525,7 @@ def utilisation(run: RunFolder) -> Figure | None:
     for axes in grid[len(panels) :]:
         axes.axis("off")
     more = (
-        f", in the first {len(panels)} of {len(graphs_by_variant)} variants"
+        f", in {len(panels)} of {len(graphs_by_variant)} variants"
         if len(graphs_by_variant) > len(panels)
         else ""
     )
@@ -511,6 +534,25 @@ def utilisation(run: RunFolder) -> Figure | None:
     if entries:
         style.legend_below(figure, list(entries.values()), list(entries))
     return figure
+
+
+def _drawn_variants(run: RunFolder) -> list[str]:
+    """All variants, or of many the fastest and the slowest of every network, as far as there is room."""
+    names = run.nodes["variant"].unique(maintain_order=True).to_list()
+    if len(names) <= VARIANTS_MAX:
+        return names
+    by_network: dict[tuple[Any, ...], list[str]] = {}
+    for (name,), nodes in run.nodes.group_by("variant", maintain_order=True):
+        links = run.links.filter(pl.col("variant") == name).select("source", "target", "rate_bps")
+        by_network.setdefault((*nodes.drop("variant").rows(), *links.rows()), []).append(str(name))
+    ends = run.steps.group_by(pl.col("variant").str.split("/").list.first()).agg(pl.col("end_ps").max())
+    times = dict(ends.rows())
+    fastest, slowest = (
+        [choose(alike, key=lambda name: times.get(name, 0)) for alike in by_network.values()]
+        for choose in (min, max)
+    )
+    chosen = list(dict.fromkeys([*fastest, *slowest]))[:VARIANTS_MAX]
+    return [name for name in names if name in chosen]
 
 
 def _look(name: str, links: pl.DataFrame, able: set[str]) -> Look:
@@ -523,4 +565,4 @@ def _look(name: str, links: pl.DataFrame, able: set[str]) -> Look:
     shares = {
         (source, target): busy for source, target, busy in between["source", "target", "busy"].iter_rows()
     }
-    return Look(title, able, shares, frozenset((busiest["source"], busiest["target"])))
+    return Look(title, able, shares, frozenset((busiest["source"], busiest["target"])), name)

@@ -11,17 +11,19 @@ from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
 from netfold.sim.report.causes import Parts, cause_name, short
+from netfold.sim.report.marks import mark
 
+# P. Tol, "Colour schemes" (2021), "muted", https://personal.sron.nl/~pault/: none is the colour of a phase.
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
-    "link": style.BLUE,
-    "loopback": style.SKY,
+    "link": "#332288",
+    "loopback": "#88ccee",
     "host": style.BLACK,
-    "window": style.ORANGE,
-    "timer": style.VERMILION,
-    "latency": style.YELLOW,
-    "device": style.GREEN,
-    "straggler": style.PURPLE,
-    "merging": style.DARK_GREY,
+    "window": "#ddcc77",
+    "timer": "#882255",
+    "latency": "#999933",
+    "device": "#44aa99",
+    "straggler": "#aa4499",
+    "merging": "#cc6677",
     "unexplained": None,
 }
 _LABEL_CHARACTERS = 44
@@ -80,12 +82,15 @@ def ranked_bars(bars: Sequence[VariantBar], title: str) -> Figure | None:
 def _draw(left: Axes, right: Axes, row: int, bar: VariantBar, factor_us: float) -> None:
     """One row: the time, its parts, and the text to its right."""
     first = bar.parts[0]["cause"] if bar.parts else ""
-    left.barh(row, bar.time_us / factor_us, height=0.62, **_fill(first, bar.is_sound))
+    (whole,) = left.barh(row, bar.time_us / factor_us, height=0.62, **_fill(first, bar.is_sound))
+    mark(whole, {"variant": bar.name, "part": "all", "time_us": bar.time_us})
     at = 0.0
     for cause in CAUSE_COLOURS:
         share = 100 * sum(part["share"] for part in bar.parts if part["cause"] == cause)
         if share:
-            right.barh(row, share, left=at, height=0.62, **_fill(cause, bar.is_sound))
+            (part,) = right.barh(row, share, left=at, height=0.62, **_fill(cause, bar.is_sound))
+            time_us = bar.time_us * share / 100
+            mark(part, {"variant": bar.name, "part": cause_name(cause), "time_us": time_us})
             at += share
     style.beside(right, row, _label(bar))
 

@@ -76,6 +76,7 @@ class RunFolder:
     links: pl.DataFrame
     faults: pl.DataFrame
     nodes: pl.DataFrame
+    series: pl.DataFrame
     label: str = ""  # its name in a comparison, if that of its folder is another's, too
 
 
@@ -116,6 +117,8 @@ def _read(folder: Path) -> RunFolder:
         variant["metrics"] = Metrics(variant["metrics"])
     tables: dict[str, Any] = {
         name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
+        if name != "series" or "series.parquet" in summary["tables"]  # which folders once had not
+        else format.frame(record, ())
         for name, record in TABLES.items()
     }
     run = RunFolder(
@@ -250,7 +253,7 @@ def _require_agreement(run: RunFolder) -> None:
         raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
     for table in TABLES:
         frame = getattr(run, table)
-        allowed = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
+        allowed = {*names, *networks} if table in ("links", "faults", "nodes", "series") else set(names)
         unknown = sorted(set(frame["variant"].unique()) - allowed)
         if unknown:
             raise DataError(

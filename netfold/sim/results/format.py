@@ -29,6 +29,7 @@ from netfold.sim.results.records import (
     NoteRecord,
     PhaseRecord,
     RoundRecord,
+    SeriesRecord,
     StepRecord,
     TimePart,
 )
@@ -309,6 +310,7 @@ TABLES: dict[str, type] = {
     "links": LinkRecord,
     "faults": FaultRecord,
     "nodes": NodeRecord,
+    "series": SeriesRecord,
 }
 
 _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {

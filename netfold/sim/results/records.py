@@ -163,6 +163,18 @@ class LinkRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SeriesRecord:
+    """What a quantity was in a stretch of a variant's time."""
+
+    variant: str
+    quantity: str  # one of `series.QUANTITIES`
+    where: str  # a link; empty: all of the network
+    start_ps: int
+    end_ps: int
+    value: float  # a share of the time; µs on the wire; a mean count
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRecord:
     variant: str
     name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
@@ -215,6 +227,7 @@ class Records:
     faults: Sequence[FaultRecord] = ()
     checks: Sequence[CheckRecord] = ()
     nodes: Sequence[NodeRecord] = ()
+    series: Sequence[SeriesRecord] = ()
 
 
 # What the counters of a job's switches come to: trips through pipelines, and results.

@@ -35,8 +35,10 @@ from netfold.sim.results.records import (
     PhaseRecord,
     Records,
     RoundRecord,
+    SeriesRecord,
     StepRecord,
 )
+from netfold.sim.results.series import series_records
 from netfold.sim.results.summary import summarize, worst
 from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.encoding_costs import WarmUps
@@ -116,6 +118,7 @@ class VariantResult:
     links: list[LinkRecord]
     faults: list[FaultRecord]
     nodes: list[NodeRecord]
+    series: list[SeriesRecord]
     packet_hops: int
     wall_s: float
     """Seconds that the engine alone took."""
@@ -144,7 +147,8 @@ class VariantResult:
     def records(self) -> Records:
         notes = [record for job in self.jobs for record in job.journal.notes]
         return Records(
-            self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks, self.nodes
+            *(self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks),
+            *(self.nodes, self.series),
         )
 
     @cached_property
@@ -325,7 +329,9 @@ def _run_variant(
         for index in range(len(variant.jobs))
     ]
     return VariantResult(
-        tuple(results), links, faults, node_records(variant), engine.packet_hops, fabric.wall_s
+        *(tuple(results), links, faults, node_records(variant)),
+        series_records(variant.name, samples, variant.network.link_names, [link.busy_ps for link in links]),
+        *(engine.packet_hops, fabric.wall_s),
     )
 
 

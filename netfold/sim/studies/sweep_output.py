@@ -6,7 +6,6 @@ line is the mean over the seeds, and the band around it their range.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import itertools
@@ -15,11 +14,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,7 +31,9 @@ from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.display import VerbResult
-from netfold.sim.report.html import write_pages
+from netfold.sim.report.html import write_pages, write_pdf
+from netfold.sim.report.marks import mark_points
+from netfold.sim.report.page import inlined, template_of
 from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
 from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind
@@ -104,10 +104,7 @@ def metric_text(name: str) -> Callable[[float], str]:
     return lambda value: words.scaled(value, "") if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
-_COLOURS = (
-    *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
-    *(style.PURPLE, style.SKY, style.BLACK, style.MIDDLE_GREY),
-)
+_COLOURS = (*style.VARIANT_COLOURS, style.MIDDLE_GREY)
 _MARKS = "os^Dv<>P"
 _COLUMNS_MAX = 3
 """The most columns of a figure whose facets have one key."""
@@ -254,6 +251,13 @@ def _plot(
     x, mean, least, most, bad = (list(column) for column in zip(*placed, strict=True))
     if least != most:
         axes.fill_between(x, least, most, color=colour, alpha=0.18, linewidth=0)
+    marks = [
+        {"variant": name, ticks.column: value_text(ticks.column, value), metric: height}
+        for value, height in sorted(
+            ((value, height) for value, height, *_ in points), key=lambda point: ticks.place(point[0])
+        )
+    ]
+    mark_points(axes, list(zip(x, mean, strict=True)), marks)
     (line,) = axes.plot(x, mean, color=colour, marker=mark, markersize=4, linewidth=1.4)
     legend: dict[str, Any] = {name: line}
     wrong = [(position, value) for position, value, is_bad in zip(x, mean, bad, strict=True) if is_bad]
@@ -335,6 +339,11 @@ class SweepResult(VerbResult):
         svgs = sweep_figures(self.grid)
         return write_pages(self.path, svgs, _render(self, svgs))
 
+    def pdf(self, metric: str, width_inches: float) -> Path:
+        """Write the figure of a metric as PDF; see `write_pdf`."""
+        draw_metric = {name: partial(draw, self.grid, name) for name in metrics_of(self.grid)}
+        return write_pdf(self.path, draw_metric, metric, width_inches)
+
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""
         rows = list(itertools.islice(fastest(self.grid), ROWS_MAX))
@@ -402,24 +411,16 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
 
 
 def _render(sweep: SweepResult, svgs: Mapping[str, bytes]) -> str:
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(Path(__file__).with_name("sweep.html").read_text("utf-8"))
+    template = template_of(Path(__file__).with_name("sweep.html"))
     grid = sweep.grid
-    shown = [
-        {
-            "name": name.removesuffix(".svg"),
-            "alt": BY_NAME[name.removesuffix(".svg")].title,
-            "address": _address(svg),
-        }
-        for name, svg in svgs.items()
-    ]
+    shown = {
+        name: inlined(name, svg, BY_NAME[name].title)
+        for name, svg in ((file.removesuffix(".svg"), svg) for file, svg in svgs.items())
+    }
     verdict = kind(sweep.summary["verdict"])
     return template.render(
         sweep=sweep.summary,
         version=sweep.version,
-        style=_style(),
         kind=verdict,
         counts=counts(sweep.summary),
         swept=[
@@ -429,22 +430,10 @@ def _render(sweep: SweepResult, svgs: Mapping[str, bytes]) -> str:
         without=[point for point in sweep.summary["points"] if point["status"] != "done"],
         fastest=list(fastest(grid)),
         headings=HEADINGS,
-        headlines=[figure for figure in shown if figure["name"] in SWEEP_FIRST],
-        others=[figure for figure in shown if figure["name"] not in SWEEP_FIRST],
+        headlines=[figure for name, figure in shown.items() if name in SWEEP_FIRST],
+        others=[figure for name, figure in shown.items() if name not in SWEEP_FIRST],
         rows_max=ROWS_MAX,
     )
-
-
-def _style() -> str:
-    """The style of a run's report."""
-    from netfold.sim.report import html
-
-    text = Path(str(html.__file__)).with_name("template.html").read_text("utf-8")
-    return text.partition("<style>")[2].partition("</style>")[0]
-
-
-def _address(svg: bytes) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
 def counts(content: Mapping[str, Any]) -> str:
@@ -479,6 +468,7 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
             "group": first["group"],
             "variant": " and ".join(tied) + (", a tie" if len(tied) > 1 else ""),
             "time": best,
+            "time_us": times[tied[0]],
             "by": BY_NAME[first["by"]].title,
             "baseline": first["baseline"] or words.NOTHING,
             "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),

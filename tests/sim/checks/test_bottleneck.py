@@ -402,6 +402,7 @@ def samples(
         links,
         busy,
         np.tile(np.array(waiting, np.float64), (count, 1, 1)),
+        np.zeros(count, np.int64),
         np.full(count, flags.get("is_steady", True)),
         np.full(count, flags.get("is_empty", False)),
         np.zeros(9, np.int32),

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from netfold.errors import DataError
 from netfold.sim.report import style
-from netfold.sim.report.figures import curves, learning
-from netfold.sim.report.network_drawing import Look, busy_links, draw_svg, graphs
+from netfold.sim.report.network_drawing import Look, _drawn_variants, busy_links, draw_svg, graphs
+from netfold.sim.report.training_curves import curves, learning
 from netfold.sim.results.folder import RunFolder, load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
@@ -320,3 +320,17 @@ def test_tasks_are_named_as_the_scenario_names_them(tmp_path: Path) -> None:
 def test_without_two_trained_steps_there_is_no_figure(tmp_path: Path) -> None:
     assert learning(run_of(tmp_path / "untrained", RING)) is None
     assert learning(run_of(tmp_path / "one", replace(RING, steps=1, losses=(2.0,)))) is None
+
+
+def test_of_many_variants_every_network_is_drawn(tmp_path: Path) -> None:
+    """Nine variants on each of two networks; N is slower than N − 1."""
+    fakes = [replace(RING, name=f"v{at}", forward_us=20 + at) for at in range(18)]
+    networks = [leaf_spine(2, 1, 2, LINK, UPLINK), torus((2, 2))]
+    on = {fake.name: networks[at // 9] for at, fake in enumerate(fakes)}
+    tables: dict[str, Any] = {
+        "nodes": [row for name, graph in on.items() for row in nodes(name, graph)],
+        "links": [row for name, graph in on.items() for row in records_on(name, graph, {})],
+    }
+    run = load(write_run(tmp_path, run_data(*fakes, **tables)))
+
+    assert _drawn_variants(run) == ["v0", "v8", "v9", "v17"]

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_files(folder: Path) -> None:
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    names = ("faults", "links", "nodes", "notes", "phases", "rounds", "steps")
+    names = ("faults", "links", "nodes", "notes", "phases", "rounds", "series", "steps")
     texts = {"checks.json", "run.json", "scenario.yaml", "summary.json"}
     assert files == {f"{name}.parquet" for name in names} | texts | {"my net.json", "graphs/b.json"}
     assert (folder / "scenario.yaml").read_bytes() == SCENARIO
@@ -156,7 +156,7 @@ EXTRA = (
     "cannot keep the file '{}' in a run folder\n"
     "  use a relative path without parts that begin with '.', and not scenario.yaml, run.json, summary.json, "
     "checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, links.parquet, "
-    "faults.parquet, nodes.parquet, report.html, figures"
+    "faults.parquet, nodes.parquet, series.parquet, report.html, figures"
 )
 NAMED = (
     "cannot name a results folder after the scenario '{}'\n"

@@ -383,7 +383,7 @@ def test_results_that_lack_workers_are_reported() -> None:
 
 
 def test_a_report_shows_links_once_and_switches(tmp_path: Path, plain: None) -> None:
-    report = build_report(run_folder(tmp_path)).read_text("utf-8")
+    report = page_of(build_report(run_folder(tmp_path)).parent)
 
     assert report.count('<td class="name">s0-&gt;s0</td>') == 1
     assert "<h2>Switches</h2>" in report

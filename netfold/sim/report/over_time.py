@@ -1,0 +1,146 @@
+"""Figures of the network over time: links, queues and what senders wait for; and how long messages took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from netfold.sim.report import style, words
+from netfold.sim.report.marks import mark_points
+from netfold.sim.report.training_curves import line_style, plain_ticks
+from netfold.sim.results.folder import RunFolder
+from netfold.sim.results.series import LINK_BUSY, QUANTITIES, QUEUE
+from netfold.units import PS_PER_US
+
+VARIANTS_MAX = 10
+_ROW_INCHES = 1.25
+_SHARES = (0.01, *(at / 20 for at in range(1, 20)), 0.99, 1.0)
+"""The shares of messages at which the distribution of their times is drawn."""
+_FAR = 10.0  # ratio of times that need a logarithmic axis
+_SPREAD_MIN = 1.05  # of the longest time over the shortest
+
+
+def over_time(run: RunFolder) -> Figure | None:
+    """A row for each quantity, a line for each of the first variants; None if the run did not record any."""
+    looks = _looks(run)
+    series = run.series.filter(pl.col("variant").is_in(list(looks)))
+    if series.is_empty():
+        return None
+    busiest = series.filter(quantity=LINK_BUSY).group_by("variant", maintain_order=True)
+    first_links = busiest.agg(pl.col("where").first())
+    series = series.filter(pl.col("quantity") != LINK_BUSY).vstack(
+        series.join(first_links, on=["variant", "where"], how="semi", maintain_order="left")
+    )
+    shown = [
+        name
+        for name in QUANTITIES
+        if not series.filter((pl.col("quantity") == name) & (pl.col("value") > 0)).is_empty()
+    ]
+    start_ps = pl.col("start_ps") - pl.col("start_ps").min().over("variant")
+    middle = (start_ps + (pl.col("end_ps") - pl.col("start_ps")) // 2) / PS_PER_US
+    series = series.with_columns(middle.alias("time_us"))
+    figure = style.new_figure(0.9 + _ROW_INCHES * len(shown))
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, quantity in zip(panels, shown, strict=True):
+        for variant, look in looks.items():
+            rows = series.filter(quantity=quantity, variant=variant)
+            _draw_series(axes, quantity, rows, look)
+        axes.set_title(_title(quantity))
+        axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
+        axes.set_ylim(bottom=0)
+    ends_us = series.group_by("variant").agg(pl.col("time_us").max())["time_us"].to_list()
+    first_us = float(series["time_us"].min())  # type: ignore[arg-type]  # there are some
+    _time_axis(panels[-1], "since the network was first used", (first_us, max(ends_us)), _is_far(ends_us))
+    _legend(figure, looks, series["variant"])
+    return figure
+
+
+def _title(quantity: str) -> str:
+    if quantity == LINK_BUSY:
+        return "the busiest link, % of the time busy"
+    return "the longest queue, µs on the wire" if quantity == QUEUE else quantity
+
+
+def _draw_series(axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, Any]) -> None:
+    factor = 100.0 if quantity == LINK_BUSY else 1.0
+    times, values = rows["time_us"].to_list(), [factor * value for value in rows["value"]]
+    axes.plot(times, values, **{**look, "marker": ""})
+    name = {LINK_BUSY: "busy_share", QUEUE: "queue_us"}.get(quantity, quantity.replace(" ", "_"))
+    mark_points(
+        axes,
+        list(zip(times, values, strict=True)),
+        [
+            {"variant": variant, "link": where, "time_us": time_us, name: value}
+            for variant, where, time_us, value in rows.select("variant", "where", "time_us", "value").rows()
+        ],
+    )
+
+
+def message_times(run: RunFolder) -> Figure | None:
+    """The distribution of the times of messages, a line for each of the first variants.
+
+    None if the messages of each variant took about equally long, or there are few.
+    """
+    times = (
+        run.phases.filter((pl.col("phase") == "network") & (pl.col("end_ps") > pl.col("start_ps")))
+        .with_columns(((pl.col("end_ps") - pl.col("start_ps")) / PS_PER_US).alias("time_us"))
+        .with_columns(pl.col("variant").str.split("/").list.first().alias("line"))
+    )
+    sorted_times = {
+        str(line): sorted(rows["time_us"].to_list())
+        for (line,), rows in times.group_by("line", maintain_order=True)
+    }
+    looks = _looks(run)
+    lines = {
+        line: of_line
+        for line, of_line in sorted_times.items()
+        if line in looks and len(of_line) >= len(_SHARES) and of_line[-1] > _SPREAD_MIN * of_line[0]
+    }
+    if not lines:
+        return None
+    figure = style.new_figure(2.9)
+    axes = figure.add_subplot(ylabel="% of the messages")
+    axes.set_title("How long messages took")
+    for line, of_line in lines.items():
+        points = [(of_line[max(0, round(share * len(of_line)) - 1)], 100 * share) for share in _SHARES]
+        axes.plot(*zip(*points, strict=True), drawstyle="steps-post", **{**looks[line], "marker": ""})
+        rows = [{"variant": line, "messages_share": share / 100, "time_us": time} for time, share in points]
+        mark_points(axes, points, rows)
+    ends = min(of_line[0] for of_line in lines.values()), max(of_line[-1] for of_line in lines.values())
+    axes.set_ylim(0, 102)
+    axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
+    _time_axis(axes, "from the start of a message to its arrival", ends, _is_far(ends))
+    _legend(figure, looks, pl.Series(list(lines)))
+    return figure
+
+
+def _looks(run: RunFolder) -> dict[str, dict[str, Any]]:
+    """The style of each of the first variants, as in every figure."""
+    names = list(dict.fromkeys(entry["name"].partition("/")[0] for entry in run.summary["variants"]))
+    return {name: line_style(number, len(names)) for number, name in enumerate(names[:VARIANTS_MAX])}
+
+
+def _is_far(times_us: Sequence[float]) -> bool:
+    return max(times_us) > _FAR * min(times_us)
+
+
+def _time_axis(axes: Axes, label: str, ends_us: tuple[float, float], is_logarithmic: bool) -> None:
+    if is_logarithmic:
+        axes.set_xscale("log")
+        axes.set_xlim(0.95 * ends_us[0], 1.05 * ends_us[1])
+        plain_ticks(axes.xaxis, ends_us)
+    else:
+        axes.set_xlim(0, 1.02 * ends_us[1])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: words.time(value) if value > 0 else "0"))
+    axes.set_xlabel(label)
+
+
+def _legend(figure: Figure, looks: dict[str, dict[str, Any]], names: pl.Series) -> None:
+    shown = [name for name in looks if name in {*names.to_list()}]
+    style.legend_below(figure, [Line2D([], [], **{**looks[name], "marker": ""}) for name in shown], shown)

@@ -1,0 +1,251 @@
+"""What the page does in a browser, and what its figures carry: numbers, titles, colours of a dark page."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import html
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.text import Text
+
+from netfold.errors import DataError
+from netfold.sim.report import style
+from netfold.sim.report.figures import time_spent
+from netfold.sim.report.html import build_pdf, build_report
+from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
+from netfold.sim.report.page import inlined
+from netfold.sim.report.trade_off import trade_off
+from netfold.sim.results.folder import load, write_run
+from netfold.sim.results.records import SeriesRecord
+from tests.sim.results.builders import LOSSLESS, RING, US, reported, run_data
+
+EVIL = "<img src=x onerror=alert(1)></script>"
+SVG = "{http://www.w3.org/2000/svg}"
+TRIAL = """
+const seen = {alerts: 0, files: {}};
+alert = () => { seen.alerts += 1; };
+const made = [];
+URL.createObjectURL = (blob) => { made.push(blob); return "blob:none"; };
+HTMLAnchorElement.prototype.click = function () { made.push(this.download); };
+addEventListener("load", async () => {
+  const table = document.querySelector("#variants table");
+  const rows = () => [...table.rows].slice(1).filter((row) => !row.hidden);
+  const names = () => rows().map((row) => row.cells[0].textContent);
+  const time = [...table.querySelectorAll("th")].find((cell) => cell.textContent === "aggregation");
+  seen.before = names();
+  time.querySelector("button").click();
+  seen.ascending = names();
+  time.querySelector("button").click();
+  seen.descending = names();
+  seen.sort = time.getAttribute("aria-sort");
+  const box = document.querySelector("#variants input");
+  box.value = "ring-1";
+  box.dispatchEvent(new Event("input"));
+  seen.filtered = names();
+  const figure = document.getElementById("throughput");
+  const mark = figure.querySelector("[data-tip]");
+  mark.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: 5, clientY: 5}));
+  seen.tip = document.getElementById("tip").textContent;
+  figure.querySelector("svg").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft"}));
+  seen.last = document.getElementById("tip").textContent;
+  for (const button of figure.querySelectorAll(".files button")) button.click();
+  for (let at = 0; at < made.length; at += 2) seen.files[made[at + 1]] = await made[at].text();
+  const checks = document.getElementById("checks");
+  seen.closed = !checks.open;
+  location.hash = "#checks";
+  await new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
+  seen.opened = checks.open;
+  seen.wide = document.documentElement.scrollWidth;
+  document.documentElement.dataset.seen = JSON.stringify(seen);
+});
+"""
+
+
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if found is None:
+        told = "needs a browser: apt-get install chromium"
+        pytest.fail(told) if os.environ.get("CI") == "true" else pytest.skip(told)
+    return found
+
+
+@pytest.mark.processes
+def test_a_browser_sorts_filters_shows_numbers_opens_and_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 13 variants, one with markup for a name; ring-N takes N µs less for each message."""
+    command = browser()
+    fakes = [replace(RING, name=f"ring-{at}", messages=(("values", 40 - at, 4000),)) for at in range(12)]
+    for name in ("bound_times", "time_spent", "bytes_sent", "timeline"):
+        monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
+    fakes.append(replace(RING, name=EVIL, messages=(("values", 5, 4000),)))
+    page = reported(tmp_path, *fakes) / "report.html"
+    digest = base64.b64encode(hashlib.sha256(TRIAL.encode()).digest()).decode()
+    text = page.read_text("utf-8").replace("script-src &#39;", f"script-src 'sha256-{digest}' &#39;")
+    page.write_text(text.replace("<title>", f"<script>{TRIAL}</script><title>", 1), "utf-8")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom"]
+    done = subprocess.run(
+        [command, *options, f"--user-data-dir={tmp_path / 'profile'}", f"file://{page}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert found, done.stderr[-2000:]
+    seen = json.loads(html.unescape(found[1]))
+
+    order = [fake.name for fake in fakes]
+    assert seen["before"] == seen["descending"] == order
+    assert seen["ascending"] == order[::-1]
+    assert seen["sort"] == "descending"
+    assert seen["filtered"] == ["ring-1", "ring-10", "ring-11"]
+    assert seen["tip"].startswith("ring-0 · elements ")
+    assert seen["last"].startswith(EVIL)
+    assert (seen["alerts"], seen["closed"], seen["opened"]) == (0, True, True)
+    rows = list(csv.DictReader(io.StringIO(seen["files"]["throughput.csv"])))
+    assert [row["variant"] for row in rows] == order
+    saved = ElementTree.fromstring(seen["files"]["throughput.svg"].partition("\n")[2])
+    assert "onerror=alert(1)></script>" in [text.text for text in saved.iter(f"{SVG}text")]
+    assert "var(" not in seen["files"]["throughput.svg"]
+
+
+def test_a_figure_carries_its_numbers(tmp_path: Path) -> None:
+    """RING sends 2 buckets of 1000 elements in 2 · 64 µs of aggregation a step."""
+    folder = reported(tmp_path, replace(RING, name=EVIL, losses=(0.7, 0.6)), LOSSLESS)
+    for path in sorted((folder / "figures").iterdir()):
+        root = ElementTree.fromstring(path.read_bytes())
+        titles = [title.text or "" for title in root.iter(f"{SVG}title")]
+        (table,) = (element.text or "" for element in root.iter(f"{SVG}metadata"))
+        rows = list(csv.DictReader(io.StringIO(table)))
+        assert titles
+        assert len(titles) == len(rows)
+        assert any(EVIL in title for title in titles)
+        assert {EVIL} <= {row["variant"] for row in rows} <= {EVIL, "lossless"}
+    sent = ElementTree.fromstring((folder / "figures" / "bytes.svg").read_bytes())
+    assert f"{EVIL} · values · size 8.00 kB" in [title.text for title in sent.iter(f"{SVG}title")]
+    page = (folder / "report.html").read_bytes()
+    assert page.count(b"<script") == 1
+    assert b"<img" not in page
+    assert build_report(folder).read_bytes() == page
+
+
+def test_rows_as_text_and_as_a_table() -> None:
+    rows = [
+        {"variant": "=1+1", "time_us": 1500.0, "busy_share": 0.5},
+        {"variant": 'a "b", c', "size_bytes": 2e6, "rank": 3, "time_us": None},
+    ]
+
+    assert [*map(row_text, rows)] == ["=1+1 · time 1.50 ms · busy 50.0 %", 'a "b", c · size 2.00 MB · rank 3']
+    assert to_csv(rows) == (
+        'variant,time_us,busy_share,size_bytes,rank\n\'=1+1,1500.0,0.5,,\n"a ""b"", c",,,2000000.0,3\n'
+    )
+    assert to_csv([]) == ""
+
+
+def test_a_figure_in_a_page_has_ids_of_its_own_and_colours_of_the_page() -> None:
+    svg = (
+        '<?xml version="1.0"?>\n<svg width="9pt"><style>*{}</style><path id="m" d="M 0.123456 1"/>'
+        '<g id="unused"><use xlink:href="#m" style="fill: #ffffff"/></g>'
+        "<text>fill: #ffffff 0.123456</text></svg>"
+    )
+    drawn = str(inlined("bytes", svg.encode())["svg"])
+
+    assert '<path id="bytes-m" d="M 0.12 1"/>' in drawn
+    assert '<g><use xlink:href="#bytes-m" style="fill: var(--ffffff,#ffffff)"/></g>' in drawn
+    assert "<text>fill: #ffffff 0.123456</text>" in drawn
+    assert "<style>" not in drawn
+
+
+def test_long_lines_have_few_marks(tmp_path: Path) -> None:
+    losses = tuple(1 / (1 + step) for step in range(70))
+    folder = reported(tmp_path, replace(RING, steps=70, losses=losses))
+    table = ElementTree.fromstring((folder / "figures" / "training.svg").read_bytes()).find(f"{SVG}metadata")
+
+    assert table is not None
+    assert 3 * POINTS_MAX // 2 < (table.text or "").count("\n") <= 3 * POINTS_MAX + 1
+
+
+def test_a_figure_for_a_paper_has_its_width_and_the_same_bytes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, run_data(RING, LOSSLESS))
+    narrow = build_pdf(folder, "throughput", 3.3)
+    first = narrow.read_bytes()
+
+    assert narrow == folder / "figures" / "throughput-3.3in.pdf"
+    assert re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", first) == [b"237.6"]
+    assert b"Date" not in first
+    assert build_pdf(folder, "throughput", 3.3).read_bytes() == first
+    assert b"/MediaBox [ 0 0 504 " in build_pdf(folder, "bytes", 7).read_bytes()
+    for name, told in (("learning", "no figure 'learning'"), ("training", "'training' has nothing to show")):
+        with pytest.raises(DataError, match=told):
+            build_pdf(folder, name, 7)
+
+
+def test_in_a_paper_fonts_are_readable_and_hatches_tell_colours_apart(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path, run_data(RING, LOSSLESS)))
+    with style.house_style(3.3):
+        figure = time_spent(run, style.label_colours(["index", "values"]))
+        assert figure is not None
+        style.to_pdf(figure)
+    looks = {(patch.get_facecolor(), patch.get_hatch()) for patch in figure.axes[0].patches}
+    shown = {(patch.get_facecolor(), patch.get_hatch()) for patch in figure.legends[0].get_patches()}
+
+    assert looks == shown
+    assert len({colour for colour, _ in looks}) == len({hatch for _, hatch in looks}) == len(looks) == 5
+    assert {7.0 <= text.get_fontsize() <= 9.0 for text in figure.findobj(Text)} == {True}
+
+
+def numbers(folder: Path, figure: str) -> list[dict[str, str]]:
+    root = ElementTree.fromstring((folder / "figures" / f"{figure}.svg").read_bytes())
+    return list(csv.DictReader(io.StringIO(root.findtext(f"{SVG}metadata"))))
+
+
+def test_what_happened_over_time_and_how_long_messages_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that are less busy are not drawn; RING's messages take 64 µs, LOSSLESS's 4 and 16."""
+    for name in ("throughput", "bound_times", "time_spent", "bytes_sent", "timeline"):
+        monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
+    series = [
+        SeriesRecord("ring", quantity, where, 1000 + US * at, 1000 + US * (at + 1), value)
+        for quantity, where, values in (
+            ("link busy", "h0->s0", (0.5, 1.0)),
+            ("link busy", "s0->h0", (0.1, 0.1)),
+            ("longest queue", "", (12.0, 0.0)),
+        )
+        for at, value in enumerate(values)
+    ]
+    folder = reported(tmp_path, replace(RING, steps=8), replace(LOSSLESS, steps=8), series=series)
+    over_time, messages = numbers(folder, "network"), numbers(folder, "messages")
+
+    assert [(row["link"], row["time_us"], row["busy_share"], row["queue_us"]) for row in over_time] == [
+        *(("h0->s0", "0.5", "0.5", ""), ("h0->s0", "1.5", "1.0", "")),
+        *(("", "0.5", "", "12.0"), ("", "1.5", "", "0.0")),
+    ]
+    assert {row["variant"] for row in messages} == {"lossless"}
+    slow = [float(row["messages_share"]) for row in messages if float(row["time_us"]) > 10]
+    assert min(slow) == pytest.approx(0.55)  # half of them take 4 µs
+
+
+def test_variants_that_are_nowhere_better_are_hollow(tmp_path: Path) -> None:
+    fakes = [replace(LOSSLESS, name="small"), replace(RING, name="worse", nmse=(0.5, 0.5))]
+    fakes.append(replace(RING, name="exact", nmse=(0.0, 0.0)))
+    with style.house_style():
+        figure = trade_off(load(write_run(tmp_path, run_data(*fakes))))
+        assert figure is not None
+        hollow = [line.get_markerfacecolor() == "none" for line in figure.axes[0].lines]
+        same = replace(RING, name="too", nmse=(0.0, 0.0))
+        assert trade_off(load(write_run(tmp_path / "same", run_data(fakes[2], same)))) is None
+
+    assert hollow == [False, True, False]
