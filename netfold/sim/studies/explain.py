@@ -199,11 +199,11 @@ class _Trial:
             self.prefix = f"variants.{variant}."
         self.steps_count = self.original.variants[0].steps // len(self.original.variants[0].jobs)
         self.steps = self._steps()
-        self._workloads = Workloads((), summary["seed"])
+        self._workloads = Workloads()
 
     def _plan(self, patch: Patch) -> Plan:
         summary = self._run.summary
-        sets = (*summary["sets"], *(f"{self.prefix}{text}" for text in _sets(patch)))
+        sets = (*_sets_of(self._run), *(f"{self.prefix}{text}" for text in _sets(patch)))
         scenario = load(self._run.path / "scenario.yaml", sets, summary["seed"])
         chosen = tuple(variant for variant in scenario.variants if variant.name == self._variant)
         return resolve(replace(scenario, variants=chosen))
@@ -466,7 +466,7 @@ def explain_run(
         trial.steps,
         trial.steps_count,
         run.summary["seed"],
-        tuple(run.summary["sets"]),
+        _sets_of(run),
         trial.prefix,
         question.name,
         beside_us(steps, rounds),
@@ -475,6 +475,11 @@ def explain_run(
         others,
         is_verbose,
     )
+
+
+def _sets_of(run: folder.RunFolder) -> tuple[str, ...]:
+    """The changes of a run's scenario; of several seeds the first alone is simulated again."""
+    return (*run.summary["sets"], *(["seeds=1"] if run.summary.get("seeds") else []))
 
 
 def _chosen(run: folder.RunFolder, variant: str) -> tuple[str, Question, tuple[str, ...]]:
