@@ -11,11 +11,13 @@ says in its `pyproject.toml` where its own are, under the name of the family:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, distributions
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, TypeVar
 
 from netfold.errors import NetfoldError
@@ -111,6 +113,12 @@ def registered(base: type[Any]) -> dict[str, Any]:
             members.has_installed = False
             raise
     return dict(members.members)
+
+
+def modules_of(package: str) -> Iterator[ModuleType]:
+    """The modules of a package, which are imported, in the order of their names: a file for each kind."""
+    for module in iter_modules(import_module(package).__path__):
+        yield import_module(f"{package}.{module.name}")
 
 
 def _import_home(base: type[Any]) -> None:

@@ -15,6 +15,7 @@ IMPORT = re.compile(
     r"^\s*from\s+((?:netfold|tests)[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|^\s*import\s+((?:netfold|tests)[\w.]*)",
     re.M,
 )
+FOUND = re.compile(r'modules_of\((?:__name__|"([\w.]+)")\)')  # all files of a folder
 
 
 def near_tests(file: str, root: Path = ROOT) -> list[str]:
@@ -69,8 +70,11 @@ def _imports(module: str, root: Path) -> frozenset[str]:
     path = _path(module, root)
     if path is None:
         return frozenset()
-    names = set()
-    for base, listed, plain in IMPORT.findall(path.read_text(encoding="utf-8")):
+    text, names = path.read_text(encoding="utf-8"), set()
+    for package in FOUND.findall(text):
+        folder = root.joinpath(*(package or module).split("."))
+        names |= {f"{package or module}.{file.stem}" for file in folder.glob("[a-z]*.py")}
+    for base, listed, plain in IMPORT.findall(text):
         names.add(base or plain)
         names |= {f"{base}.{name}" for name in re.findall(r"\w+", listed) if base}
     return frozenset(name for name in names if _path(name, root) is not None)

@@ -606,6 +606,7 @@ def scheduled(
         carries_absence=collective.carries_absence,
         is_between_hosts=start is ScheduledRun,
         estimate=estimate,
+        listed=collective.listed,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
-from netfold.sim.collectives.parameter_server import ServerPlan
+from netfold.sim.collectives.kinds.parameter_server import ServerPlan
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.policies import AIMD
 from tests.registry import known

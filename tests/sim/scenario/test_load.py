@@ -23,7 +23,7 @@ from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioErro
 from netfold.homomorphic.codec import codec_kinds
 from netfold.kinds import registered
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge

@@ -96,6 +96,7 @@ class Tree(ChunkedCollective):
     """All-reduce between the hosts on two binary trees, or one: up to the root and down, chunk by chunk."""
 
     recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedCollective.recorded_always, "chunk")
+    listed: ClassVar[int] = 3
     kind: Literal["tree"]
     trees: Literal[1, 2] = 2
     """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""

@@ -398,6 +398,7 @@ class ParameterServer(ChunkedCollective):
     recorded_always: ClassVar[tuple[str, ...]] = (*HostCollective.recorded_always, "servers", "placement")
     merges: ClassVar[frozenset[Merge]] = frozenset(Merge)
 
+    listed: ClassVar[int] = 7
     kind: Literal["parameter_server"]
     servers: Count = 1
     """Number of servers; each merges an equal range of the words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -38,6 +38,7 @@ def core_of(workers: int) -> Ints:
 class HalvingDoubling(HostCollective):
     """All-reduce between the hosts by recursive halving and doubling (Rabenseifner)."""
 
+    listed: ClassVar[int] = 2
     kind: Literal["halving_doubling"]
 
     @property

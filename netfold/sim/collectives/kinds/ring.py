@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -39,6 +39,7 @@ CHANNELS_MAX = 1024  # real libraries open some tens; each has transfers of its 
 class Ring(HostCollective):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
+    listed: ClassVar[int] = 1
     kind: Literal["ring"]
     channels: count_of(1, most=CHANNELS_MAX) = 1  # type: ignore[valid-type]
     """Rings that carry an equal share each; every other one goes backward, and each begins one worker on."""

@@ -141,6 +141,7 @@ class AllGather(ChunkedCollective):
 
     merges: ClassVar[frozenset[Merge]] = frozenset(Merge)
 
+    listed: ClassVar[int] = 6
     kind: Literal["all_gather"]
 
     def schedule(self, workers: int, words: int, by_codec: bool = False) -> Transfers:
