@@ -11,10 +11,9 @@ if a part of the data is held out. To add a model `name`:
    classifiers of images have it from `images.py`, text is in `text.py`. Data are items (input, target)
    by number, or `Batches`. `inputs` are what a pass on PyTorch's meta device needs. If PyTorch gives
    gradients of its tables as rows, `rows` says how many.
-2. `python -m tests.sim.workload.test_model_table` writes `table.json`: what scenarios, estimates and lists
-   need to know without PyTorch, tensors in gradient-ready order among it. It is found from the class; a test
-   holds the two equal. Options that are not in the table cost the import of PyTorch when a scenario is
-   checked.
+2. `make generated` writes `table.json`: what scenarios, estimates and lists need to know without PyTorch,
+   tensors in gradient-ready order among it. It is found from the class; a test holds the two equal. Options
+   that are not in the table cost the import of PyTorch when a scenario is checked.
 3. `tests/sim/workload/test_models.py` tests every model: add its published number of parameters, and test its
-   forward pass against another implementation. Then `netfold schema` and `python -m tests.test_readme`.
+   forward pass against another implementation.
 """
