@@ -4,8 +4,5 @@ A new file is found: importing a codec's module registers it.
 """
 
 from netfold.homomorphic.codec import codec_kinds
-from netfold.kinds import modules_of
-
-list(modules_of(__name__))
 
 __all__ = ["codec_kinds"]

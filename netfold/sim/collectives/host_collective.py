@@ -52,8 +52,6 @@ class HostCollective(CollectiveSection):
     """The merges that it carries."""
     carries_absence: ClassVar[bool] = True
     """Whether it counts workers that contribute nothing to a message that merges."""
-    listed: ClassVar[int] = 100
-    """Its place in lists, as in `CollectiveSpec`."""
 
     kind: str
     frame: HostFrame = "roce-1024"

@@ -3,9 +3,6 @@
 A new file is found: importing a program's module registers it.
 """
 
-from netfold.kinds import modules_of
 from netfold.switch.program import declare, default_program, formats, names_of, programs, runnable
-
-list(modules_of(__name__))
 
 __all__ = ["declare", "default_program", "formats", "names_of", "programs", "runnable"]

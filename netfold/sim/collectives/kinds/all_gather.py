@@ -141,7 +141,6 @@ class AllGather(ChunkedCollective):
 
     merges: ClassVar[frozenset[Merge]] = frozenset(Merge)
 
-    listed: ClassVar[int] = 6
     kind: Literal["all_gather"]
 
     def schedule(self, workers: int, words: int, by_codec: bool = False) -> Transfers:
@@ -163,4 +162,4 @@ def _steps(workers: int) -> Iterator[Step]:
         yield Step(rank, following, (rank - step) % workers, waits=waits)
 
 
-ALL_GATHER = scheduled(AllGather, AllGatherRun)
+ALL_GATHER = scheduled(AllGather, AllGatherRun, listed=6)

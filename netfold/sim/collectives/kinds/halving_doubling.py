@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -38,7 +38,6 @@ def core_of(workers: int) -> Ints:
 class HalvingDoubling(HostCollective):
     """All-reduce between the hosts by recursive halving and doubling (Rabenseifner)."""
 
-    listed: ClassVar[int] = 2
     kind: Literal["halving_doubling"]
 
     @property
@@ -71,4 +70,4 @@ def _steps(workers: int) -> Iterator[Step]:
     yield Step(core[:extra], core[:extra] - 1, 0, size, waits=arrived[:extra])
 
 
-HALVING_DOUBLING = scheduled(HalvingDoubling)
+HALVING_DOUBLING = scheduled(HalvingDoubling, listed=2)

@@ -398,7 +398,6 @@ class ParameterServer(ChunkedCollective):
     recorded_always: ClassVar[tuple[str, ...]] = (*HostCollective.recorded_always, "servers", "placement")
     merges: ClassVar[frozenset[Merge]] = frozenset(Merge)
 
-    listed: ClassVar[int] = 7
     kind: Literal["parameter_server"]
     servers: Count = 1
     """Number of servers; each merges an equal range of the words."""
@@ -456,4 +455,4 @@ class ParameterServer(ChunkedCollective):
         return (), tuple(job.site.network.nodes.index(name) for name in names)
 
 
-PARAMETER_SERVER = scheduled(ParameterServer, ParameterServerRun)
+PARAMETER_SERVER = scheduled(ParameterServer, ParameterServerRun, listed=7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -39,7 +39,6 @@ CHANNELS_MAX = 1024  # real libraries open some tens; each has transfers of its 
 class Ring(HostCollective):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
-    listed: ClassVar[int] = 1
     kind: Literal["ring"]
     channels: count_of(1, most=CHANNELS_MAX) = 1  # type: ignore[valid-type]
     """Rings that carry an equal share each; every other one goes backward, and each begins one worker on."""
@@ -83,4 +82,4 @@ class Ring(HostCollective):
             )
 
 
-RING = scheduled(Ring)
+RING = scheduled(Ring, listed=1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,7 +254,6 @@ _IN_FLIGHT_BYTES = 8  # per element and row: chunks that a row's workers send an
 class Torus2d(HostCollective):
     """All-reduce between the hosts on a logical 2-D torus: rings in rows, and rings in columns."""
 
-    listed: ClassVar[int] = 4
     kind: Literal["torus_2d"]
     rows: Count | None = None
     """Rows of workers, in rank order, equally long or some longer by one; by default the largest divisor of
@@ -325,4 +324,4 @@ class Torus2d(HostCollective):
         )
 
 
-TORUS_2D = scheduled(Torus2d)
+TORUS_2D = scheduled(Torus2d, listed=4)

@@ -96,7 +96,6 @@ class Tree(ChunkedCollective):
     """All-reduce between the hosts on two binary trees, or one: up to the root and down, chunk by chunk."""
 
     recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedCollective.recorded_always, "chunk")
-    listed: ClassVar[int] = 3
     kind: Literal["tree"]
     trees: Literal[1, 2] = 2
     """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""
@@ -150,4 +149,4 @@ def _by_depth(tree: BinaryTree, workers: Ints) -> list[Ints]:
     return np.split(workers, np.flatnonzero(np.diff(tree.depths[workers])) + 1) if workers.size else []
 
 
-TREE = scheduled(Tree)
+TREE = scheduled(Tree, listed=3)
