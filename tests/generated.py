@@ -1,7 +1,6 @@
 """Everything that is written from the sources: the reference, the schema, the table of models, the matrix.
 
-make generated                 # docs/reference.md, scenarios/schema.json, table.json of the models
-make generated MATRIX=yes      # docs/matrix.md too, which takes some minutes
+`make generated` calls it; `make generated MATRIX=yes` writes docs/matrix.md too, which takes minutes.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,12 @@ TYPES = {
     "string": "text",
     "array": "list",
     "boolean": "true or false",
+}
+NESTED = {  # keys whose values have keys of their own, below a section
+    "topology": ("links", "switch_profiles"),
+    "workload": ("model", "fusion", "fusion.costs", "fusion.costs.encode", "evaluate"),
+    "collective": ("frame",),
+    "jobs": ("arrivals",),
 }
 
 
@@ -116,64 +121,45 @@ def _best(metric: Metric) -> str:
 
 def all_keys() -> str:
     """The reference of all keys, from the descriptions in the models."""
-    variant = Variant.model_json_schema(mode="serialization")
     header = TypeAdapter(Header).json_schema()
-    own = [_resolved(member, header["$defs"]) for member in _members(header["properties"]["profiles"])]
-    parts = [
-        _section("The file", "", [header]),
-        _section("`profiles`", header["properties"]["profiles"]["description"], own),
-    ]
+    variant = Variant.model_json_schema(mode="serialization")
+    definitions = {**header["$defs"], **variant["$defs"]}
+    profiles = header["properties"]["profiles"]
+    parts = [_section("The file", {**header, "description": ""}, definitions)]
+    parts.append(_section("`profiles`", profiles, definitions))
     for name, section in variant["properties"].items():
-        if name != "name":
-            members = [_resolved(member, variant["$defs"]) for member in _members(section)]
-            if name == "jobs":  # whose other keys are the sections above
-                keys = ("name", "start", "count", "arrivals", "fallback")
-                own = {key: one for key, one in members[0]["properties"].items() if key in keys}
-                members = [{**members[0], "properties": own}]
-            members = [member for member in members if "properties" in member]  # none of a plain value
-            default = f" Default: {_written(section['default'])}." if "default" in section else ""
-            parts.append(_section(f"`{name}`", section["description"] + default, members))
-        if name == "workload":
-            training = _resolved(_members(section)[0], variant["$defs"])
-            model = training["properties"]["model"]
-            models = [_resolved(member, variant["$defs"]) for member in _members(model["anyOf"][-1])]
-            parts.append(_section("`workload.model`", model["description"], models))
-            fusion = training["properties"]["fusion"]
-            rules = [_resolved(member, variant["$defs"]) for member in _members(fusion)]
-            parts.append(_section("`workload.fusion`", fusion["description"], rules))
-            given, stage = variant["$defs"]["GivenCosts"], variant["$defs"]["StageCost"]
-            parts.append(_section("`workload.fusion.costs`", "", [given]))
-            parts.append(_section("`encode`, `network` and `decode` of `workload.fusion.costs`", "", [stage]))
-            parts.append(_section("`workload.evaluate`", "", [variant["$defs"]["Evaluate"]]))
-        if name == "jobs":
-            kinds = [variant["$defs"][f"{kind}Arrivals"] for kind in ("Fixed", "Even", "Poisson")]
-            parts.append(_section("`jobs.arrivals`", "", kinds))
-        if name == "topology":
-            for key, held in (("links", "LinkOverride"), ("switch_profiles", "ProfileOverride")):
-                parts.append(_section(f"`topology.{key}`", "", [variant["$defs"][held]]))
-        if name == "collective":
-            custom_frame = variant["$defs"]["CustomFrame"]
-            parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))
-    sweep = {
-        **SweepOptions.model_json_schema(mode="serialization"),
-        "description": sweep_schema()["description"],
-    }
-    return "\n\n".join([*parts, _section("`sweep`", "", [sweep])])
+        for path in ("", *NESTED.get(name, ())) if name != "name" else ():
+            schema = section
+            for key in filter(None, path.split(".")):
+                kinds = _kinds(schema, definitions)
+                schema = next(kind["properties"][key] for kind in kinds if key in kind["properties"])
+            shared = [key for key in variant["properties"] if key != "name"] if name == "jobs" else []
+            parts.append(_section(f"`{f'{name}.{path}'.strip('.')}`", schema, definitions, shared))
+    sweep = SweepOptions.model_json_schema(mode="serialization")
+    parts.append(_section("`sweep`", {**sweep, "description": sweep_schema()["description"]}, {}))
+    return "\n\n".join(parts)
 
 
-def _members(section: Any) -> list[Any]:
-    """The kinds a section may have, or what its list holds, or the section itself."""
-    held = section.get("items", section)
-    return held.get("oneOf") or held.get("anyOf") or [held]
+def _kinds(schema: Any, definitions: Any) -> list[Any]:
+    """The mappings that a value may be, or a list of it may hold."""
+    if "$ref" in schema:
+        return _kinds(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "properties" in schema:
+        return [schema]
+    members = [*schema.get("oneOf", ()), *schema.get("anyOf", ()), *filter(None, [schema.get("items")])]
+    return [kind for member in members for kind in _kinds(member, definitions)]
 
 
-def _resolved(member: Any, definitions: Any) -> Any:
-    return definitions[member["$ref"].rpartition("/")[2]] if "$ref" in member else member
-
-
-def _section(title: str, description: str, members: list[Any]) -> str:
-    shown = [f"### {title}", description, *(_member(member) for member in members)]
-    return "\n\n".join(part for part in shown if part)
+def _section(title: str, schema: Any, definitions: Any, shared: Sequence[str] = ()) -> str:
+    """What a key is, and its kinds; `shared` are keys that are explained elsewhere."""
+    default = f" Default: {_written(schema['default'])}." if schema.get("default") else ""
+    kinds = _kinds(schema, definitions)
+    own = [
+        {**kind, "properties": {key: one for key, one in kind["properties"].items() if key not in shared}}
+        for kind in kinds
+    ]
+    text = "" if kinds == [schema] else schema.get("description", "") + default
+    return "\n\n".join(filter(None, [f"### {title}", text, *map(_member, own)]))
 
 
 def _member(member: Any) -> str:
