@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 # Kept even where the environment says otherwise: tests start a hundred processes, which import netfold.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo tour test check bounds nightly mutants changed-mutants docs bench clean
+.PHONY: demo tour test check generated bounds nightly mutants changed-mutants docs bench clean
 
 demo: .venv/installed
 	$(BIN)/netfold demo
@@ -36,6 +36,11 @@ check: .venv/installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# What is written from the sources: the reference, the schema, the table of models. With MATRIX=yes docs/matrix.md too,
+# for after a change to what codecs and collectives send; takes minutes.
+generated: .venv/installed-test
+	$(BIN)/python -m tests.generated $(if $(MATRIX),--matrix)
 
 # Compiled code stays inside its tables (except words at an address, whose length only the engine's interface knows).
 bounds: .venv/installed-test
@@ -72,6 +77,7 @@ clean:
 	@echo "installing into .venv: about 1.5 GB, a minute or two; on Linux, pypi.org's torch adds gigabytes of CUDA. To avoid"
 	@echo "them: $(BIN)/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu, then make again"
 	@$(PIP) --editable .
+	$(BIN)/netfold schema > scenarios/schema.json
 	touch $@
 
 .venv/installed-test: .venv/installed

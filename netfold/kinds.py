@@ -11,11 +11,13 @@ says in its `pyproject.toml` where its own are, under the name of the family:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, distributions
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, TypeVar
 
 from netfold.errors import NetfoldError
@@ -28,7 +30,8 @@ B = TypeVar("B", bound=type[Any])
 class _Family:
     noun: str
     home: str
-    """The module that registers netfold's own; empty: whoever looks has imported it."""
+    """The module that registers netfold's own, or the package with a file for each; empty: whoever looks has
+    imported it."""
     members: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     """Where each is from, by kind."""
@@ -42,7 +45,7 @@ def family(noun: str, home: str = "") -> Callable[[B], B]:
     """Class decorator: what derives from this class is registered together, each under a kind of its own.
 
     `noun` is the plural in the names of entry points, "netfold.codecs"; `home` the module whose import
-    registers netfold's own.
+    registers netfold's own, or a package whose files do.
     """
 
     def mark(base: B) -> B:
@@ -77,7 +80,7 @@ def register(option: T) -> T:
         option.check_registered()
     members = _families[base]
     if module.partition(".")[0] != members.home.partition(".")[0]:
-        _import_home(base)
+        _import_home(members.home)
     origin = f"{module}.{cls.__qualname__}" if option is cls else f"{cls.__name__} {kind!r} of {module}"
     if kind in members.members and members.members[kind] is not option:
         other = members.origins[kind]
@@ -100,7 +103,7 @@ def registered(base: type[Any]) -> dict[str, Any]:
     """
     if base not in _families:
         return {}
-    _import_home(base)
+    _import_home(_families[base].home)
     members = _families[base]
     if not members.has_installed:
         members.has_installed = True  # a package may look, too, while it is imported
@@ -113,9 +116,15 @@ def registered(base: type[Any]) -> dict[str, Any]:
     return dict(members.members)
 
 
-def _import_home(base: type[Any]) -> None:
-    if home := _families[base].home:
-        import_module(home)
+def modules_of(package: str) -> Iterator[ModuleType]:
+    """The modules of a package, which are imported, in the order of their names: a file for each kind."""
+    for module in iter_modules(getattr(import_module(package), "__path__", ())):
+        yield import_module(f"{package}.{module.name}")
+
+
+@cache
+def _import_home(home: str) -> None:
+    list(modules_of(home) if home else ())
 
 
 @cache

@@ -100,8 +100,8 @@ def test_files_of_the_same_name_hold_the_same_kind_of_thing() -> None:
 
     assert {name: found for name, found in paths.items() if len(found) > 1 and name != "__init__.py"} == {
         "registry.py": {"sim/collectives", "sim/workload/models"},
-        "ring.py": {"sim/collectives", "topologies/kinds"},
-        "tree.py": {"sim/collectives", "switch/programs"},
+        "ring.py": {"sim/collectives/kinds", "topologies/kinds"},
+        "tree.py": {"sim/collectives/kinds", "switch/programs"},
     }
 
 

@@ -1,13 +1,8 @@
-"""The documents keep their word: files in them are valid, commands print what is shown, links lead somewhere.
-
-`python -m tests.test_readme` writes the reference of all keys in scenarios/README.md, and the table of all
-metrics in netfold/sim/README.md, again.
-"""
+"""The documents keep their word: files are valid, commands print what is shown, links lead somewhere."""
 
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,25 +13,17 @@ from typing import Any
 import click
 import pytest
 import typer
-from pydantic import TypeAdapter
 
 from netfold.commands.main import app
-from netfold.sim.keys import NAME_PATTERN
 from netfold.sim.results.format import TABLES
-from netfold.sim.results.metrics import METRICS, Metric
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
-from netfold.sim.scenario.variant_keys import Header, Variant
-from netfold.units import FRACTION_PATTERN, RATE, SIZE, TIME
+from tests import generated
 from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
-RESULTS = ROOT / "netfold" / "sim" / "README.md"
-BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-- end of keys -->"
-BEGIN_METRICS = "<!-- all metrics: written by `python -m tests.test_readme` -->"
-END_METRICS = "<!-- end of metrics -->"
+REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
@@ -63,20 +50,6 @@ SLOW = (
     "09-overlap.yaml$",
     "codecs matrix",
 )  # a second or many: `make docs` runs them
-PATTERNS = {
-    RATE.pattern: "rate",
-    TIME.pattern: "time",
-    SIZE.pattern: "size",
-    FRACTION_PATTERN: "share",
-    NAME_PATTERN: "name",
-}
-TYPES = {
-    "integer": "whole number",
-    "number": "number",
-    "string": "text",
-    "array": "list",
-    "boolean": "true or false",
-}
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -203,169 +176,20 @@ def test_quickstart_is_told_the_same_twice() -> None:
 
 
 def test_every_column_is_explained() -> None:
-    text = (ROOT / "netfold" / "sim" / "README.md").read_text("utf-8")
+    text = RESULTS.read_text("utf-8") + REFERENCE.read_text("utf-8")
     columns = {field.name for record in TABLES.values() for field in fields(record)}
 
     assert {name for name in columns if f"`{name}`" not in text} == set()
 
 
-def test_all_keys_are_in_the_guide() -> None:
-    text = GUIDE.read_text("utf-8")
-
-    assert text[text.index(BEGIN) : text.index(END)] == f"{BEGIN}\n\n{all_keys()}\n\n"
-
-
-def test_all_metrics_are_explained() -> None:
-    text = RESULTS.read_text("utf-8")
-    shown = text[text.index(BEGIN_METRICS) : text.index(END_METRICS)]
-
-    assert shown == f"{BEGIN_METRICS}\n\n{all_metrics()}\n\n"
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in generated.MADE if path.name != "schema.json"])
+def test_what_is_made_from_the_sources_is_what_they_say(path: Path) -> None:
+    assert path.read_text("utf-8") == generated.MADE[path](), "make generated"
 
 
 def test_bars_do_not_end_a_cell_of_the_reference() -> None:
     keys = {"of": {"type": "number", "description": "The mean\n    |gradient|."}}
 
-    assert _member({"properties": keys}).splitlines()[-1] == r"| `of` | number | – | The mean \|gradient\|. |"
-
-
-def all_metrics() -> str:
-    """The table of metrics: what each is, of what it is a mean or a total, and what is best."""
-    rows = [
-        f"| `{metric.name}` | {metric.unit.title} | {metric.per} | {_best(metric)} | {metric.what} |"
-        for metric in METRICS
-    ]
-    return "\n".join(["| metric | is | per | best | what |", "|---|---|---|---|---|", *rows])
-
-
-def _best(metric: Metric) -> str:
-    return f"{metric.better or '–'}{f', `{metric.sort}`' if metric.sort else ''}"
-
-
-def all_keys() -> str:
-    """The reference of all keys, from the descriptions in the models."""
-    variant = Variant.model_json_schema(mode="serialization")
-    header = TypeAdapter(Header).json_schema()
-    own = [_resolved(member, header["$defs"]) for member in _members(header["properties"]["profiles"])]
-    parts = [
-        _section("The file", "", [header]),
-        _section("`profiles`", header["properties"]["profiles"]["description"], own),
-    ]
-    for name, section in variant["properties"].items():
-        if name != "name":
-            members = [_resolved(member, variant["$defs"]) for member in _members(section)]
-            if name == "jobs":  # whose other keys are the sections above
-                keys = ("name", "start", "count", "arrivals", "fallback")
-                own = {key: one for key, one in members[0]["properties"].items() if key in keys}
-                members = [{**members[0], "properties": own}]
-            members = [member for member in members if "properties" in member]  # none of a plain value
-            default = f" Default: {_written(section['default'])}." if "default" in section else ""
-            parts.append(_section(f"`{name}`", section["description"] + default, members))
-        if name == "workload":
-            training = _resolved(_members(section)[0], variant["$defs"])
-            model = training["properties"]["model"]
-            models = [_resolved(member, variant["$defs"]) for member in _members(model["anyOf"][-1])]
-            parts.append(_section("`workload.model`", model["description"], models))
-            fusion = training["properties"]["fusion"]
-            rules = [_resolved(member, variant["$defs"]) for member in _members(fusion)]
-            parts.append(_section("`workload.fusion`", fusion["description"], rules))
-            given, stage = variant["$defs"]["GivenCosts"], variant["$defs"]["StageCost"]
-            parts.append(_section("`workload.fusion.costs`", "", [given]))
-            parts.append(_section("`encode`, `network` and `decode` of `workload.fusion.costs`", "", [stage]))
-            parts.append(_section("`workload.evaluate`", "", [variant["$defs"]["Evaluate"]]))
-        if name == "jobs":
-            kinds = [variant["$defs"][f"{kind}Arrivals"] for kind in ("Fixed", "Even", "Poisson")]
-            parts.append(_section("`jobs.arrivals`", "", kinds))
-        if name == "topology":
-            for key, held in (("links", "LinkOverride"), ("switch_profiles", "ProfileOverride")):
-                parts.append(_section(f"`topology.{key}`", "", [variant["$defs"][held]]))
-        if name == "collective":
-            custom_frame = variant["$defs"]["CustomFrame"]
-            parts.append(_section("`collective.frame`, if it is your own", "", [custom_frame]))
-    sweep = {
-        **SweepOptions.model_json_schema(mode="serialization"),
-        "description": sweep_schema()["description"],
-    }
-    return "\n\n".join([*parts, _section("`sweep`", "", [sweep])])
-
-
-def _members(section: Any) -> list[Any]:
-    """The kinds a section may have, or what its list holds, or the section itself."""
-    held = section.get("items", section)
-    return held.get("oneOf") or held.get("anyOf") or [held]
-
-
-def _resolved(member: Any, definitions: Any) -> Any:
-    return definitions[member["$ref"].rpartition("/")[2]] if "$ref" in member else member
-
-
-def _section(title: str, description: str, members: list[Any]) -> str:
-    shown = [f"### {title}", description, *(_member(member) for member in members)]
-    return "\n\n".join(part for part in shown if part)
-
-
-def _member(member: Any) -> str:
-    """One kind of a section: what it is, and a table of its keys."""
-    options = dict(member["properties"])
-    kind = options.get("kind", {}).get("const")
-    if kind:
-        del options["kind"]
-    sentence, meanings = _docstring(member.get("description", ""))
-    rows = [
-        f"| `{key}` | {_value(option)} | {_default(key, option, member)} "
-        f"| {_in_a_cell(option.get('description') or meanings.get(key, ''))} |"
-        for key, option in options.items()
-    ]
-    table = "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows])
-    heading = f"`kind: {kind}`: {sentence}" if kind else sentence
-    return "\n\n".join(part for part in (heading, table if rows else "") if part)
-
-
-def _in_a_cell(text: str) -> str:
-    """Text on one line, whose bars do not end the cell of a table."""
-    return " ".join(text.split()).replace("|", r"\|")
-
-
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """First paragraph, and what is said of options in lines that begin with "option:"."""
-    options = re.findall(r"^(\w+): (.*?)(?=^\w+: |\Z)", text, re.MULTILINE | re.DOTALL)
-    return text.partition("\n\n")[0], {key: " ".join(meaning.split()) for key, meaning in options}
-
-
-def _value(option: Any) -> str:
-    """What may be written."""
-    if "anyOf" in option:
-        kinds = [_value(one) for one in option["anyOf"] if one.get("type") != "null"]
-        return "share" if "share" in kinds else " or ".join(kinds)
-    if "$ref" in option or "oneOf" in option:
-        return "mapping"
-    if "enum" in option:
-        return ", ".join(f"`{one}`" for one in option["enum"])
-    if "const" in option:
-        return f"`{option['const']}`"
-    if option.get("pattern") in PATTERNS:
-        return PATTERNS[option["pattern"]]
-    least = f", at least {option['minimum']}" if option.get("minimum") is not None else ""
-    return TYPES[option["type"]] + least
-
-
-def _default(key: str, option: Any, member: Any) -> str:
-    if key in member.get("required", ()):
-        return "required"
-    return "–" if option.get("default") in (None, "") else _written(option["default"])
-
-
-def _written(value: Any) -> str:
-    """A value as a scenario file writes it."""
-    if isinstance(value, dict):
-        return "`{" + ", ".join(f"{key}: {one}" for key, one in value.items() if one is not None) + "}`"
-    return "`" + (value if isinstance(value, str) else json.dumps(value)) + "`"
-
-
-def _write(document: Path, begin: str, end: str, content: str) -> None:
-    before, _, rest = document.read_text("utf-8").partition(begin)
-    document.write_text(f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}", "utf-8")
-
-
-if __name__ == "__main__":
-    _write(GUIDE, BEGIN, END, all_keys())
-    _write(RESULTS, BEGIN_METRICS, END_METRICS, all_metrics())
+    row = generated._member({"properties": keys}).splitlines()[-1]
+    assert row == r"| `of` | number | – | The mean \|gradient\|. |"

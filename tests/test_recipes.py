@@ -35,59 +35,20 @@ from netfold.units import PS_PER_S
 from tests import ROOT
 from tests.docs import blocks
 from tests.examples import nightly
+from tests.recipes import RECIPES, chapter, files, source
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, check_received, flow, reference, run_dry, star_of
 
-RECIPES = ROOT / "docs" / "recipes.md"
 (SCENARIO,) = blocks(RECIPES, "yaml")
 WORKERS, ELEMENTS = 4, 10_000  # of the scenario
-
-
-def chapter(heading: str) -> str:
-    """The text below a heading."""
-    text = RECIPES.read_text("utf-8")
-    (found,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return str(found)
-
-
-def files(heading: str) -> dict[str, str]:
-    """What the files of a recipe hold when it is done, by path: new ones, longer ones, and changed ones."""
-    text, contents = chapter(heading), dict[str, str]()
-    for where, path, code in re.findall(
-        r"^```python\n# (at the end of )?(\S+\.py)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
-    ):
-        assert (ROOT / path).exists() == bool(where), path
-        contents[path] = f"{source(path)}\n\n{code}" if where else code
-    for difference in re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        for path, hunks in re.findall(
-            r"^--- a/\S+\n\+\+\+ b/(\S+)\n(.*?)(?=^--- |\Z)", difference, re.M | re.S
-        ):
-            contents[path] = patched(source(path), hunks, path)
-    return contents
-
-
-def source(path: str) -> str:
-    return (ROOT / path).read_text("utf-8")
-
-
-def patched(text: str, hunks: str, path: str) -> str:
-    """A text with the changes of a unified diff, each of which has exactly one place in it."""
-    for old_count, new_count, body in re.findall(
-        r"^@@ -\d+,(\d+) \+\d+,(\d+) @@\n(.*?)(?=^@@|\Z)", hunks, re.MULTILINE | re.DOTALL
-    ):
-        lines = body.splitlines(keepends=True)
-        old, new = ("".join(line[1:] or line for line in lines if line[0] in f"{sign} \n") for sign in "-+")
-        assert (old.count("\n"), new.count("\n")) == (int(old_count), int(new_count)), path
-        assert text.count(old) == 1, f"{path} has not one place for\n{body}"
-        text = text.replace(old, new)
-    return text
 
 
 @pytest.fixture
 def patch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What is registered in a test is forgotten after it."""
-    for base, family in kinds._families.items():
+    for base in list(kinds._families):
         kinds.registered(base)
+    for family in kinds._families.values():
         monkeypatch.setattr(family, "members", dict(family.members))
         monkeypatch.setattr(family, "origins", dict(family.origins))
     return monkeypatch
@@ -153,11 +114,8 @@ def test_a_codec_option(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
 
 def test_a_codec(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     """Every worker is off by half of a thousandth at most, and so are four of them by two."""
-    changes = files("A codec")
-    path = next(path for path in changes if path.endswith("whole_steps.py"))
-    codec = imported(patch, path, changes.pop(path)).WholeSteps
-    ((registry_path, registry_text),) = changes.items()
-    assert registry_text.count("whole_steps") == 2, registry_path
+    ((path, text),) = files("A codec").items()
+    codec = imported(patch, path, text).WholeSteps
 
     result = run(tmp_path, codec={"kind": "whole_steps", "per_unit": 1000})
     assert (result.verdict, value(result, "bit_exact")) == ("pass", False)
@@ -178,13 +136,10 @@ def test_a_codec(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
 
 def test_a_collective_between_hosts(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     """Of four workers, three send to the next one and three send back: six messages of 40 000 bytes."""
-    changes = files("A collective between hosts")
-    path = next(path for path in changes if path.endswith("chain.py"))
-    module = imported(patch, path, changes.pop(path))
+    ((path, text),) = files("A collective between hosts").items()
+    module = imported(patch, path, text)
     kinds.register(module.CHAIN)
     assert "chain" in collectives()
-    ((_, registry_text),) = changes.items()
-    assert registry_text.count("CHAIN") == 2
 
     for workers in (2, 3, 8):
         check_schedule(module.Chain(kind="chain", chunk="4KiB").cut(workers, 5000).schedule)
@@ -275,7 +230,7 @@ def test_a_congestion_policy_compiled(tmp_path: Path) -> None:
 
 def test_a_metric(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     """Its value from two other columns, and its column in the table of a run."""
-    ((path, text),) = files(r"A metric \(column\)").items()
+    ((path, text),) = files("A metric (column)").items()
     put_in_place(patch, metrics, imported(patch, path, text))
     place = "netfold/sim/results/format.py"
     put_in_place(patch, results_format, imported(patch, place, source(place)))  # made of all metrics
@@ -284,7 +239,7 @@ def test_a_metric(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     sent, payload = value(result, "wire_bytes_up"), WORKERS * value(result, "payload_bytes_up")
     assert value(result, "wire_over_payload") == sent / payload
     assert "wire/payload" in [str(column.header) for column in result.table().columns]
-    assert "wire/payload" in typed(r"A metric \(column\)", tmp_path, patch)
+    assert "wire/payload" in typed("A metric (column)", tmp_path, patch)
 
 
 def test_a_fault(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:

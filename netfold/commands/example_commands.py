@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,9 +51,9 @@ class Example:
 
     @property
     def files(self) -> list[Path]:
-        """The file, and those that it names: the schema in its first line, too."""
+        """The file, and those that it names."""
         text = self.path.read_text("utf-8")
-        others = (examples_folder() / "schema.json", *(example.path for example in shipped().values()))
+        others = [example.path for example in shipped().values()]
         return [self.path, *(path for path in others if os.path.relpath(path, self.path.parent) in text)]
 
 
@@ -79,8 +81,6 @@ def _document(path: Path) -> Any:
 
         return {"description": ast.get_docstring(ast.parse(text))}
     if path.suffix == ".json":
-        import json
-
         return json.loads(text)
     from ruamel.yaml import YAML  # late, as all that takes long to import
 
@@ -148,13 +148,24 @@ def _print_list() -> None:
 def _copy(chosen: Sequence[Example], target: Path) -> None:
     """Copy examples with the files that they need, and say how the first is used."""
     paths = [path for example in chosen for path in example.files]
-    write_new({target / path.relative_to(examples_folder()): path.read_bytes() for path in paths})
+    contents = {target / path.relative_to(examples_folder()): path.read_bytes() for path in paths}
+    if any(example.kind == "scenario" for example in chosen):
+        contents[target / "schema.json"] = _schema_of_files()
+    write_new(contents)
     first = chosen[0]
     path = target / first.path.relative_to(examples_folder())
     if first.use:
         print_line(f"To use it in a scenario in this folder: {first.use.format(path)}")
     else:
         print_line(_to_run(path, "sweep" if "\nsweep:" in first.path.read_text("utf-8") else "run"))
+
+
+@cache
+def _schema_of_files() -> bytes:
+    """What the first line of a scenario names: the schema of what is installed."""
+    from netfold.sim.scenario.load import schema
+
+    return f"{json.dumps(schema(), indent=2)}\n".encode()
 
 
 def _to_run(path: Path, command: str = "run") -> str:

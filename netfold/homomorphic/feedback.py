@@ -1,8 +1,8 @@
-"""Encoders that keep a vector of each bucket; error feedback: what is held back joins the next gradient.
+"""Encoders that keep a vector of each bucket: error feedback, and momentum of a worker.
 
-Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Karimireddy et al., "Error feedback fixes
-SignSGD and other gradient compression schemes", ICML 2019, algorithm 2. The residual is kept in units of the
-gradient, bucket by bucket.
+With error feedback, what is held back joins the next gradient: Seide et al., "1-bit stochastic gradient
+descent", Interspeech 2014; Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression
+schemes", ICML 2019, algorithm 2. The residual is kept in units of the gradient, bucket by bucket.
 """
 
 from __future__ import annotations
@@ -83,8 +83,67 @@ class FeedbackEncoder(KeepingEncoder):
         return self.kept.get(bucket)
 
 
-def with_feedback(encoder: Encoder, has_feedback: bool) -> Encoder:
-    return FeedbackEncoder(encoder) if has_feedback else encoder
+# Momentum of a worker, before what it sends is chosen, with momentum factor masking.
+#
+# The velocity u = momentum · u + gradient takes the gradient's place. Where an element was chosen, it is set
+# to zero, so that a direction already taken is not taken again (Lin et al., "Deep gradient compression", ICLR
+# 2018, section 3.2; Ivkin et al., "Communication-efficient distributed SGD with sketching", NeurIPS 2019).
+
+
+@dataclass(frozen=True)
+class Selected(Decoded):
+    """A result, and the elements that all workers chose."""
+
+    elements: NDArray[np.int64] = field(kw_only=True)  # ascending
+
+
+@dataclass
+class MomentumEncoder(KeepingEncoder):
+    """An encoder of velocities.
+
+    It names no residual: a worker owes more than its gradients, since a velocity counts again in every step.
+    With feedback, contribution + residual of the encoder inside = velocity + its residual before.
+    """
+
+    remembers: ClassVar[str] = "velocities"
+    keeps: ClassVar[str] = "velocity"
+    option: ClassVar[str] = "momentum"
+
+    momentum: float  # the exchange of the encoder inside returns `Selected`
+    is_masked: bool
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Exchange the velocity; keep it, without the elements that were chosen."""
+        before = self.vector_of(gradient, round)
+        if before is None:
+            before = np.zeros(gradient.size, np.float32)
+        velocity = np.float32(self.momentum) * before
+        velocity += gradient
+        more = Work(2 * gradient.nbytes, gradient.nbytes, 2 * gradient.size)
+        decoded = yield from charge(self.encoder.exchange(velocity, round), more)
+        assert isinstance(decoded, Selected), "the encoder names no elements"
+        if self.is_masked:
+            velocity[decoded.elements] = 0
+        self.kept[round.bucket] = velocity
+        return decoded
+
+    def velocity(self, bucket: int) -> Gradient | None:
+        """The velocity after a bucket's last round; None before the first."""
+        return self.kept.get(bucket)
+
+
+def check_momentum(momentum: float) -> None:
+    """Reject a momentum that is below 0, or not below 1."""
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum is {momentum}: must be at least 0 and below 1, 0.9 is usual")
+
+
+def with_feedback(
+    encoder: Encoder, has_feedback: bool, momentum: float = 0.0, is_masked: bool = True
+) -> Encoder:
+    """The encoder, with error feedback and momentum if asked for; of momentum 0 there is none."""
+    encoder = FeedbackEncoder(encoder) if has_feedback else encoder
+    return MomentumEncoder(encoder, momentum, is_masked) if momentum else encoder
 
 
 def charge(exchange: Exchange, more: Work) -> Exchange:

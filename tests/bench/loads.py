@@ -25,7 +25,7 @@ from itertools import count
 import numpy as np
 
 from netfold.homomorphic.merge import Merge
-from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Operation, Segment, Sender
 from netfold.topologies.graph import LinkSpec

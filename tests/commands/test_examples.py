@@ -89,9 +89,11 @@ def test_a_copy_can_be_run_where_it_is(netfold: Callable[[str], Result]) -> None
 def test_all_can_be_copied(netfold: Callable[[str], Result], tmp_path: Path) -> None:
     done = netfold("examples --all here")
 
-    wanted = {example.path for example in BY_NAME.values()} | {SCENARIOS / "schema.json"}
+    wanted = {example.path for example in BY_NAME.values()}
     assert done.stdout.endswith("\nTo run it: netfold run here/01-quickstart.yaml\n")
-    assert files(tmp_path / "here") == {path.relative_to(SCENARIOS).as_posix() for path in wanted}
+    paths = {path.relative_to(SCENARIOS).as_posix() for path in wanted}
+    assert files(tmp_path / "here") == paths | {"schema.json"}
+    assert (tmp_path / "here" / "schema.json").read_text("utf-8") == netfold("schema").stdout
     for path in wanted:
         assert (tmp_path / "here" / path.relative_to(SCENARIOS)).read_bytes() == path.read_bytes()
 

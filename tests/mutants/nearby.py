@@ -15,6 +15,7 @@ IMPORT = re.compile(
     r"^\s*from\s+((?:netfold|tests)[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|^\s*import\s+((?:netfold|tests)[\w.]*)",
     re.M,
 )
+OF_KINDS = ("codecs", "kinds", "models", "programs")  # folders whose files are found
 
 
 def near_tests(file: str, root: Path = ROOT) -> list[str]:
@@ -69,8 +70,11 @@ def _imports(module: str, root: Path) -> frozenset[str]:
     path = _path(module, root)
     if path is None:
         return frozenset()
-    names = set()
-    for base, listed, plain in IMPORT.findall(path.read_text(encoding="utf-8")):
+    text = path.read_text(encoding="utf-8")
+    names = set(re.findall(r'modules_of\("([\w.]+)"\)', text))
+    if path.name == "__init__.py" and path.parent.name in OF_KINDS:
+        names |= {f"{module}.{file.stem}" for file in path.parent.glob("[a-z]*.py")}
+    for base, listed, plain in IMPORT.findall(text):
         names.add(base or plain)
         names |= {f"{base}.{name}" for name in re.findall(r"\w+", listed) if base}
     return frozenset(name for name in names if _path(name, root) is not None)

@@ -15,16 +15,16 @@ from netfold.homomorphic.codec import Server
 from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Message, Scaling
-from netfold.sim.collectives.all_gather import AllGather, AllGatherRun
 from netfold.sim.collectives.collective import Collective, RunContext
-from netfold.sim.collectives.halving_doubling import HalvingDoubling
 from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.collectives.parameter_server import ParameterServer, ParameterServerRun, ServerPlan
-from netfold.sim.collectives.ring import Ring
-from netfold.sim.collectives.torus_2d import Torus2d, squarest
-from netfold.sim.collectives.tree import Tree
+from netfold.sim.collectives.kinds.all_gather import AllGather, AllGatherRun
+from netfold.sim.collectives.kinds.halving_doubling import HalvingDoubling
+from netfold.sim.collectives.kinds.parameter_server import ParameterServer, ParameterServerRun, ServerPlan
+from netfold.sim.collectives.kinds.ring import Ring
+from netfold.sim.collectives.kinds.torus_2d import Torus2d, squarest
+from netfold.sim.collectives.kinds.tree import Tree
 from netfold.sim.engine.interface import Condition, Frame, Job, Schedule, Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.network.fabric import Fabric, HostTimes

@@ -9,6 +9,7 @@ from typing import Any
 
 import networkx as nx
 
+from netfold.sim.workload.hardware import HARDWARE
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.topology_files import to_json
 from tests.soak import files
@@ -261,7 +262,7 @@ def lstm(scene: Scene, found: Section) -> None:
         found["samples"] = scene.one(2, 5)
 
 
-DEVICES = ("p100", "t4", "v100", "a100", "h100", "b200", "cpu_core", "cpu_socket")
+DEVICES = tuple(HARDWARE)
 MODELS = ("v100", "a100", "h100", "p100", "t4")
 
 

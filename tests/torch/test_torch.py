@@ -42,24 +42,7 @@ from tests.torch.processes import free_port, returned, run, run_script
 from tests.torch.trainings import Counting, hooked, train_as_simulated, weights_of, with_codec
 
 README = ROOT / "netfold" / "torch" / "README.md"
-BEGIN, END = "<!-- codecs -->", "<!-- end of codecs -->"
 KINDS = sorted(codec_kinds())
-
-
-def table() -> str:
-    """A row for every codec of the registry, with its default options."""
-    rows = ["| codec | works | its messages | has the simulator's bits over |", "|---|---|---|---|"]
-    for kind in KINDS:
-        codec = make_codec(kind, {})
-        found = support_of(codec)
-        works = f"{found.works}: {found.why}" if found.why else found.works
-        bits = "every collective that carries it" if codec.is_order_free else "`all_gather`"
-        rows.append(f"| `{kind}` | {works} | {found.travels} | {bits if found.works != 'no' else '–'} |")
-    return "\n".join(rows)
-
-
-def test_the_readme_lists_every_codec() -> None:
-    assert README.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].strip() == table()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -231,13 +214,6 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     assert re.match(r"2 workers, loss \d\.\d+, compression \d\.\d+\n", first)
     assert "2.bias..0.weight" in first  # the report's bucket, by the names of its tensors
     assert second == ""
-
-
-def main() -> None:
-    """Write the table into the README."""
-    before, _, rest = README.read_text("utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    README.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}", "utf-8")
 
 
 def model() -> nn.Sequential:
@@ -515,7 +491,3 @@ def test_a_lost_worker_ends_the_others(tmp_path: Path) -> None:
     for one in (first, third):
         assert one.status == 1
         assert one.error.startswith("RunError: netfold's messages did not get through")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,50 +1,8 @@
-"""The codecs: a file each, named after its kind; `bird_rows` and `sign_bits` are what some of them share."""
+"""The codecs: a file each, named after its kind; `bird_rows` and `sign_bits` are what some of them share.
 
-# Importing a codec's module registers it.
+A new file is found: importing a codec's module registers it.
+"""
+
 from netfold.homomorphic.codec import codec_kinds
-from netfold.homomorphic.codecs import (
-    auto,
-    bird,
-    bird_plus,
-    bird_shared,
-    block_sparse,
-    cascaded_sign,
-    count_sketch,
-    dense,
-    exact,
-    fixed_point,
-    fp16,
-    lossless,
-    majority,
-    marsit,
-    none,
-    packed,
-    random_k,
-    sasg,
-    sasg_summed,
-    topk,
-)
 
-__all__ = [
-    "auto",
-    "bird",
-    "bird_plus",
-    "bird_shared",
-    "block_sparse",
-    "cascaded_sign",
-    "codec_kinds",
-    "count_sketch",
-    "dense",
-    "exact",
-    "fixed_point",
-    "fp16",
-    "lossless",
-    "majority",
-    "marsit",
-    "none",
-    "packed",
-    "random_k",
-    "sasg",
-    "sasg_summed",
-    "topk",
-]
+__all__ = ["codec_kinds"]

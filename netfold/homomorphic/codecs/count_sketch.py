@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +27,6 @@ from netfold.homomorphic.codec import (
     BitsPerElement,
     Carrier,
     Codec,
-    Decoded,
     DecodeError,
     EncodeError,
     Encoder,
@@ -43,7 +42,7 @@ from netfold.homomorphic.exponents import (
     quantize,
     scales_of,
 )
-from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charge, with_feedback
+from netfold.homomorphic.feedback import STATE_BYTES, Selected, check_momentum, with_feedback
 from netfold.homomorphic.hashing import scale_to
 from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Scaling
@@ -236,13 +235,6 @@ class SketchLayout(NamedTuple):
     chosen: int
 
 
-@dataclass(frozen=True)
-class Selected(Decoded):
-    """A result, and the elements that all workers chose."""
-
-    elements: Places = field(kw_only=True)  # ascending
-
-
 class Added(NamedTuple):
     """Values that were added up, of some elements."""
 
@@ -422,48 +414,6 @@ def _estimating(rows: SketchRows, gradient: Gradient) -> Work:
     return Work(reads + gradient.nbytes, gradient.nbytes, flops, launches=2)
 
 
-# Momentum of a worker, before what it sends is chosen, with momentum factor masking.
-#
-# The velocity u = momentum · u + gradient takes the gradient's place. Where an element was chosen, it is set
-# to zero, so that a direction already taken is not taken again (Lin et al., "Deep gradient compression", ICLR
-# 2018, section 3.2; Ivkin et al., "Communication-efficient distributed SGD with sketching", NeurIPS 2019).
-
-
-@dataclass
-class MomentumEncoder(KeepingEncoder):
-    """An encoder of velocities.
-
-    It names no residual: a worker owes more than its gradients, since a velocity counts again in every step.
-    With feedback, contribution + residual of the encoder inside = velocity + its residual before.
-    """
-
-    remembers: ClassVar[str] = "velocities"
-    keeps: ClassVar[str] = "velocity"
-    option: ClassVar[str] = "momentum"
-
-    momentum: float  # the exchange of the encoder inside returns `Selected`
-    is_masked: bool
-
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Exchange the velocity; keep it, without the elements that were chosen."""
-        before = self.vector_of(gradient, round)
-        if before is None:
-            before = np.zeros(gradient.size, np.float32)
-        velocity = np.float32(self.momentum) * before
-        velocity += gradient
-        more = Work(2 * gradient.nbytes, gradient.nbytes, 2 * gradient.size)
-        decoded = yield from charge(self.encoder.exchange(velocity, round), more)
-        assert isinstance(decoded, Selected), "the encoder names no elements"
-        if self.is_masked:
-            velocity[decoded.elements] = 0
-        self.kept[round.bucket] = velocity
-        return decoded
-
-    def velocity(self, bucket: int) -> Gradient | None:
-        """The velocity after a bucket's last round; None before the first."""
-        return self.kept.get(bucket)
-
-
 EXPONENT_ELEMENTS = 256  # without a network
 EXPONENT_BITS = 8
 _U = 2.0**-24  # unit roundoff of float32
@@ -519,8 +469,7 @@ class CountSketch(Codec):
             raise ValueError(
                 f"candidates is {self.candidates}: must be at least 1, 4 is usual, or 0 for one round"
             )
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum is {self.momentum}: must be at least 0 and below 1, 0.9 is usual")
+        check_momentum(self.momentum)
         self._check_block_elements()
 
     def _check_block_elements(self) -> None:
@@ -556,8 +505,8 @@ class CountSketch(Codec):
         return SketchLayout(self.rows, columns, candidates, chosen)
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        encoder = with_feedback(CountSketchEncoder(self.layout, self.exponent_elements), self.feedback)
-        return MomentumEncoder(encoder, self.momentum, self.masking) if self.momentum else encoder
+        encoder = CountSketchEncoder(self.layout, self.exponent_elements)
+        return with_feedback(encoder, self.feedback, self.momentum, self.masking)
 
     def carried_by(self, carrier: Carrier) -> CountSketch:
         """Fill in the network's unit as the block of exponents if that is left out."""

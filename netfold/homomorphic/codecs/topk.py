@@ -76,6 +76,10 @@ class TopK(Codec):
     def __post_init__(self) -> None:
         check_share(self.share)
 
+    def count_of(self, elements: int) -> int:
+        """How many of some elements are sent."""
+        return count_of(self.share, elements)
+
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return with_feedback(TopKEncoder(self), self.feedback)
 
@@ -126,11 +130,10 @@ class TopKEncoder(Encoder):
         """The elements to send, in ascending order."""
         if not np.isfinite(gradient).all():
             raise EncodeError(not_finite(gradient))
-        share = self.codec.share
         if self.codec.of == "bucket":
-            return largest(gradient, count_of(share, gradient.size))
+            return largest(gradient, self.codec.count_of(gradient.size))
         parts = [
-            tensor.start + largest(gradient[tensor.place], count_of(share, tensor.elements))
+            tensor.start + largest(gradient[tensor.place], self.codec.count_of(tensor.elements))
             for tensor in round.tensors_of(gradient)
         ]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)

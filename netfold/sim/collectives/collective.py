@@ -230,6 +230,8 @@ class CollectiveSpec:
     """Its closed form: of its section, on the nodes of workers, for words, with a seed."""
     choices: Callable[[], Mapping[str, Keys]] = _no_choice
     """Keys that decide which codecs it carries, by a name; each is a column of the matrix."""
+    listed: int = 100
+    """Its place in lists, which begin with what is simplest; of equal ones, by name."""
 
 
 def collectives() -> dict[str, CollectiveSpec]:

@@ -584,7 +584,10 @@ class ScheduledRun(HostRun):
 
 
 def scheduled(
-    collective: type[HostCollective], start: Callable[[Any, RunContext], HostRun] = ScheduledRun
+    collective: type[HostCollective],
+    start: Callable[[Any, RunContext], HostRun] = ScheduledRun,
+    *,
+    listed: int = 100,
 ) -> CollectiveSpec:
     """The specification of a collective between hosts; by default the engine carries out its schedule."""
     (kind,) = get_args(collective.model_fields["kind"].annotation)
@@ -606,6 +609,7 @@ def scheduled(
         carries_absence=collective.carries_absence,
         is_between_hosts=start is ScheduledRun,
         estimate=estimate,
+        listed=listed,
     )
 
 

@@ -1,4 +1,4 @@
-"""netfold's own collectives, a file each, and what is said of any of them."""
+"""netfold's own collectives: the files of `kinds/` and hierarchies of them; what is said of any of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import Merge
-from netfold.kinds import register
-from netfold.sim.collectives.all_gather import ALL_GATHER
+from netfold.kinds import modules_of, register
 from netfold.sim.collectives.collective import (
     CollectiveSection,
     CollectiveSpec,
@@ -22,17 +21,17 @@ from netfold.sim.collectives.collective import (
     collectives,
 )
 from netfold.sim.collectives.costs import Estimate
-from netfold.sim.collectives.halving_doubling import HALVING_DOUBLING
 from netfold.sim.collectives.hierarchical import hierarchical
-from netfold.sim.collectives.in_network.in_network import IN_NETWORK
-from netfold.sim.collectives.parameter_server import PARAMETER_SERVER
-from netfold.sim.collectives.ring import RING
-from netfold.sim.collectives.torus_2d import TORUS_2D
-from netfold.sim.collectives.tree import TREE
 from netfold.topologies.network import Network
 
-_FLAT = (RING, HALVING_DOUBLING, TREE, TORUS_2D, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
-for _collective in (*_FLAT, hierarchical(_FLAT)):
+_specs = [
+    value
+    for module in modules_of("netfold.sim.collectives.kinds")
+    for value in vars(module).values()
+    if isinstance(value, CollectiveSpec)
+]
+_specs.sort(key=lambda spec: spec.listed)
+for _collective in (*_specs, hierarchical(_specs)):
     register(_collective)
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder, LockStepError
-from netfold.homomorphic.codecs.count_sketch import CountSketch, MomentumEncoder, SketchLayout
-from netfold.homomorphic.feedback import FeedbackEncoder
+from netfold.homomorphic.codecs.count_sketch import CountSketch, SketchLayout
+from netfold.homomorphic.feedback import FeedbackEncoder, MomentumEncoder
 from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Note, NoteKind, Round

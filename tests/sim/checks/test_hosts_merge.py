@@ -26,7 +26,7 @@ from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.collectives import host_messages
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import Chunk, Connections, MessageExchange, ScheduledRun
-from netfold.sim.collectives.parameter_server import ServerHost
+from netfold.sim.collectives.kinds.parameter_server import ServerHost
 from tests.examples import examples
 from tests.registry import known
 from tests.sim.host_codecs import HostCodec, Memory, Union, listed, to_list

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import Merge, merge_all, replay
 from netfold.homomorphic.message import Message
-from netfold.sim.collectives.all_gather import AllGather
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.costs import Routed, pace_of
-from netfold.sim.collectives.halving_doubling import HalvingDoubling
 from netfold.sim.collectives.hierarchical_schedule import (
     HierarchicalPlan,
     HierarchicalRun,
@@ -29,10 +27,12 @@ from netfold.sim.collectives.hierarchical_schedule import (
 )
 from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.host_messages import ScheduledRun
-from netfold.sim.collectives.ring import Ring
-from netfold.sim.collectives.torus_2d import Torus2d
+from netfold.sim.collectives.kinds.all_gather import AllGather
+from netfold.sim.collectives.kinds.halving_doubling import HalvingDoubling
+from netfold.sim.collectives.kinds.ring import Ring
+from netfold.sim.collectives.kinds.torus_2d import Torus2d
+from netfold.sim.collectives.kinds.tree import Tree, binary_tree
 from netfold.sim.collectives.transfers import Cut, Outline, ScheduleBuilder, equal_cuts
-from netfold.sim.collectives.tree import Tree, binary_tree
 from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.sim.workload.hardware import Device

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.merge import Merge
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
-from netfold.sim.collectives.parameter_server import ServerPlan
+from netfold.sim.collectives.kinds.parameter_server import ServerPlan
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.policies import AIMD
 from tests.registry import known
@@ -103,12 +105,8 @@ def test_refusals_name_a_collective_that_works(
     message, hint = found.split("\n")
     assert message == f"--set: codec: codec 'host_codec' {told}"
     able = hint.removeprefix("  use collective.kind: ").replace(" or ", ", ").split(", ")
-    gathering = ["all_gather", "parameter_server"]
-    assert able == (
-        ["ring", "halving_doubling", "tree", "torus_2d", *gathering, "hierarchical"]
-        if how == "union"
-        else gathering
-    )
+    needed = Merge.HOST if how == "union" else Merge.GATHER
+    assert able == [kind for kind, spec in collectives().items() if needed in spec.merges]
     for one in able:
         within = ", group_size: 2, inner: {kind: ring}, outer: {kind: ring}" if one == "hierarchical" else ""
         only(tmp_path, codec, f"collective={{kind: {one}{within}}}", text=TEXT)

@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Tensor
 from netfold.sim.collectives.host_messages import scheduled
-from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.keys import Count
 from netfold.sim.scenario.faults import Loss
 from netfold.sim.workload.devices import FixedDevice

@@ -23,12 +23,14 @@ from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioErro
 from netfold.homomorphic.codec import codec_kinds
 from netfold.kinds import registered
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.kinds.ring import Ring
+from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
 from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
 from netfold.sim.workload.devices import NoDevice
+from netfold.sim.workload.models.registry import model_kinds
 from netfold.sim.workload.synthetic import Synthetic
 from netfold.topologies.kind import Topology
 from tests import ROOT
@@ -263,13 +265,19 @@ def test_merging_follows_the_rule(base: dict[str, object], override: dict[str, o
 
 MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))
 
+LISTS = {
+    "CODECS": codec_kinds(),
+    "TOPOLOGIES": registered(Topology),
+    "MODELS": model_kinds(),
+    "FAULTS": registered(Fault),
+}
+
 
 @pytest.mark.parametrize("case", MISTAKES, ids=[case["mistake"] for case in MISTAKES])
 def test_mistakes_are_told_with_their_line_and_the_nearest_fix(tmp_path: Path, case: dict[str, Any]) -> None:
     found = told(write(tmp_path, case.get("before", "") + changed(case["change"], case["into"])))
-    found = found.replace(", ".join(codec_kinds()), "CODECS").replace(
-        ", ".join(registered(Topology)), "TOPOLOGIES"
-    )
+    for label, kinds in LISTS.items():
+        found = found.replace(", ".join(kinds), label)
 
     assert found.endswith(case.get("ends", ""))
     assert case.get("error", found) == found

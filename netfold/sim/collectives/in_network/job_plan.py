@@ -12,12 +12,11 @@ from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.merge import Merge, words_per_word
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.collective import JobContext, check_absence, check_workers
+from netfold.sim.collectives.collective import JobContext, check_absence, check_workers, collectives
 from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, Shapes, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
-from netfold.sim.collectives.ring import Ring
 from netfold.sim.engine.interface import AtpServer, Branch, Job, Overflow, Sender
 from netfold.sim.engine.policies import AIMD, BACKOFF_MAX, FIXED
 from netfold.sim.engine.tree_paths import with_splits
@@ -350,7 +349,8 @@ class InNetworkResolver:
         crowded = crowding_warnings(
             network, [path(network, host, switch, route) for switch, host, route in streams if route >= 0]
         )
-        outline = Ring(kind="ring").outline(len(hosts))
+        section: Any = collectives()["ring"].section(kind="ring")
+        outline = section.outline(len(hosts))
         routed = Routed.by_seed(outline, network, hosts, seed, self.job.index)
         ring = pace_of(routed, frame_of(RING_FRAME))
         pace = job_pace(network, *jobs)

@@ -20,7 +20,7 @@ from netfold.sim.workload.weights import drawing
 
 
 class BuiltIn(Model):
-    """A model of netfold's own. Its fields are its options, its docstring is the sentence of the guide."""
+    """A model of netfold's own. Its fields are its options, its docstring is what the reference says."""
 
     title: ClassVar[str]
     source: ClassVar[str]

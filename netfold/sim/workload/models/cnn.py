@@ -17,7 +17,7 @@ HIDDEN, CLASSES, SIDE = 128, 10, 28
 
 @dataclass(frozen=True)
 class CnnModel(ImageModel):
-    """A small convolutional network: two convolutions 3 x 3 and two linear layers."""
+    """A small network: two convolutions 3 x 3 and two linear layers, 421,642 parameters."""
 
     kind: ClassVar[str] = "cnn"
 

@@ -27,7 +27,7 @@ _BOTH = f"{_PLAYS} and the King James Bible"
 
 @dataclass(frozen=True)
 class LstmModel(BuiltIn):
-    """An LSTM that predicts the next word of a text, with a softmax over its vocabulary."""
+    """An LSTM that predicts the next word of a text, with a softmax over its words: 9,266,960 parameters."""
 
     kind: ClassVar[str] = "lstm"
     vocabulary: Vocabulary = 10_000
@@ -75,7 +75,7 @@ class LstmModel(BuiltIn):
 
 @dataclass(frozen=True)
 class LstmBillion(BuiltIn):
-    """An LSTM of the shape for the One Billion Word benchmark, with a sampled softmax."""
+    """An LSTM as for the One Billion Word benchmark, with a sampled softmax: 426,465,919 parameters."""
 
     kind: ClassVar[str] = "lstm_1b"
     vocabulary: Vocabulary = 793_471

@@ -43,7 +43,7 @@ class Perceptron(ImageModel):
 
 @dataclass(frozen=True)
 class Mlp(Perceptron):
-    """A small classifier of digits, 64-128-10."""
+    """A small classifier of digits, 64-128-10: 9,610 parameters."""
 
     kind: ClassVar[str] = "mlp"
 
@@ -59,7 +59,7 @@ class Mlp(Perceptron):
 
 @dataclass(frozen=True)
 class Mlp784(Perceptron):
-    """A larger classifier of digits, 784-512-10."""
+    """A larger classifier of digits, 784-512-10: 407,050 parameters."""
 
     kind: ClassVar[str] = "mlp_784"
     hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = (512,)

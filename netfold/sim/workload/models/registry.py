@@ -8,9 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -18,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netfold.errors import NetfoldError, shown
-from netfold.kinds import register, registered
+from netfold.kinds import modules_of, register, registered
 from netfold.sim.keys import AnySection, ByKind, by_kind, of_kind, read, refuse_unknown
 from netfold.sim.workload.model import Density, Model, ModelFacts, TaskSettings
 from netfold.sim.workload.user_model import HOW, PATTERN, UserModel
@@ -131,10 +129,9 @@ def classes() -> dict[str, type[BuiltIn]]:
     """The classes of netfold's own models by kind, in the order of their files; imports PyTorch."""
     from netfold.sim.workload.models.built_in import BuiltIn
 
-    package = __name__.rpartition(".")[0]
     classes_by_kind: dict[str, type[BuiltIn]] = {}
-    for module in iter_modules([str(TABLE.parent)]):
-        for value in vars(import_module(f"{package}.{module.name}")).values():
+    for module in modules_of("netfold.sim.workload.models"):
+        for value in vars(module).values():
             is_model = isinstance(value, type) and issubclass(value, Model) and not inspect.isabstract(value)
             if is_model and issubclass(value, BuiltIn) and hasattr(value, "kind"):
                 classes_by_kind[value.kind] = register(value)

@@ -48,7 +48,7 @@ class _ResNet(ImageModel):
 
 @dataclass(frozen=True)
 class ResNet20(_ResNet):
-    """ResNet-20 for images of 32 by 32 pixels and 10 classes."""
+    """ResNet-20 for images of 32 by 32 pixels and 10 classes: 269,722 parameters (Idelbayev's table)."""
 
     kind: ClassVar[str] = "resnet20"
 
@@ -66,7 +66,7 @@ class ResNet20(_ResNet):
 
 @dataclass(frozen=True)
 class ResNet18(_ResNet):
-    """ResNet-18 for images of 224 by 224 pixels and 1000 classes."""
+    """ResNet-18 for images of 224 by 224 pixels and 1000 classes: 11,689,512 parameters (torchvision's)."""
 
     kind: ClassVar[str] = "resnet18"
 
@@ -85,7 +85,7 @@ class ResNet18(_ResNet):
 
 @dataclass(frozen=True)
 class ResNet50(_ResNet):
-    """ResNet-50 for images of 224 by 224 pixels and 1000 classes."""
+    """ResNet-50 for images of 224 by 224 pixels and 1000 classes: 25,557,032 parameters (torchvision's)."""
 
     kind: ClassVar[str] = "resnet50"
 

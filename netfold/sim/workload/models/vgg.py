@@ -17,7 +17,7 @@ POOLED = 7  # pixels of a side before the linear layers
 
 @dataclass(frozen=True)
 class Vgg19(ImageModel):
-    """VGG19 for images of 224 by 224 pixels and 1000 classes, without batch norm."""
+    """VGG19 for images of 224 by 224 pixels, without batch norm: 143,667,240 parameters (torchvision's)."""
 
     kind: ClassVar[str] = "vgg19"
 
@@ -38,7 +38,7 @@ class Vgg19(ImageModel):
 
 @dataclass(frozen=True)
 class Vgg19Small(ImageModel):
-    """VGG19 for images of 32 by 32 pixels and 10 classes, with one linear layer."""
+    """VGG19 for images of 32 by 32 pixels and 10 classes, with one linear layer: 20,029,514 parameters."""
 
     kind: ClassVar[str] = "vgg19_32"
     batch_norm: bool = False

@@ -324,4 +324,4 @@ class Torus2d(HostCollective):
         )
 
 
-TORUS_2D = scheduled(Torus2d)
+TORUS_2D = scheduled(Torus2d, listed=4)

@@ -455,4 +455,4 @@ class ParameterServer(ChunkedCollective):
         return (), tuple(job.site.network.nodes.index(name) for name in names)
 
 
-PARAMETER_SERVER = scheduled(ParameterServer, ParameterServerRun)
+PARAMETER_SERVER = scheduled(ParameterServer, ParameterServerRun, listed=7)

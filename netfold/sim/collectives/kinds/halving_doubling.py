@@ -70,4 +70,4 @@ def _steps(workers: int) -> Iterator[Step]:
     yield Step(core[:extra], core[:extra] - 1, 0, size, waits=arrived[:extra])
 
 
-HALVING_DOUBLING = scheduled(HalvingDoubling)
+HALVING_DOUBLING = scheduled(HalvingDoubling, listed=2)

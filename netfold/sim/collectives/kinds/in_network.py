@@ -234,4 +234,5 @@ IN_NETWORK = CollectiveSpec(
     as_part=_as_part,
     estimate=estimate_in_network,
     choices=program_choices,
+    listed=5,
 )

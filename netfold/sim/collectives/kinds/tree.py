@@ -149,4 +149,4 @@ def _by_depth(tree: BinaryTree, workers: Ints) -> list[Ints]:
     return np.split(workers, np.flatnonzero(np.diff(tree.depths[workers])) + 1) if workers.size else []
 
 
-TREE = scheduled(Tree)
+TREE = scheduled(Tree, listed=3)

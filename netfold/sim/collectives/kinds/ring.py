@@ -82,4 +82,4 @@ class Ring(HostCollective):
             )
 
 
-RING = scheduled(Ring)
+RING = scheduled(Ring, listed=1)
