@@ -232,7 +232,7 @@ def report(
     With --pdf one figure for a paper: figures/FIGURE-INCHESin.pdf. The page and figures/ have the names of
     figures: throughput, bounds, training and others, and of a sweep its metrics.
     """
-    print_line(write_pdf(folder, pdf, width) if pdf else write_report(folder))
+    print_line(write_report(folder, pdf, width))
 
 
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
@@ -250,27 +250,17 @@ def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
         print_line(written if is_wanted else f"Results: {folder}\nTo write a report: {command}")
 
 
-def write_report(folder: Path) -> Path:
-    """Write the figures and the page of a run or a sweep; returns the page."""
-    from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
+def write_report(folder: Path, figure: str = "", width_inches: float = 0.0) -> Path:
+    """Write the figures and the page of a run or a sweep, or one figure as PDF; returns what is written."""
+    from netfold.sim.report.html import build_pdf, build_report  # late: matplotlib is slow to import
     from netfold.sim.results.folder import is_sweep
 
     if not is_sweep(folder):
-        return build_report(folder)
+        return build_pdf(folder, figure, width_inches) if figure else build_report(folder)
     from netfold.sim.studies.sweep_output import load_sweep  # late: it imports all that scenarios may name
 
-    return load_sweep(folder).report()
-
-
-def write_pdf(folder: Path, figure: str, width_inches: float) -> Path:
-    from netfold.sim.report.html import build_pdf  # late, as above
-    from netfold.sim.results.folder import is_sweep
-
-    if not is_sweep(folder):
-        return build_pdf(folder, figure, width_inches)
-    from netfold.sim.studies.sweep_output import load_sweep
-
-    return load_sweep(folder).pdf(figure, width_inches)
+    sweep = load_sweep(folder)
+    return sweep.pdf(figure, width_inches) if figure else sweep.report()
 
 
 class EscapedTable:

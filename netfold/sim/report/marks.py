@@ -53,12 +53,12 @@ def mark_points(axes: Axes, points: Sequence[tuple[float, float]], rows: Sequenc
 
 def number_marks(figure: Figure) -> list[Sequence[Row]]:
     """Give marks the ids by which `write_marks` finds them; returns their rows."""
-    found: list[Sequence[Row]] = []
+    marks: list[Sequence[Row]] = []
     for artist in (artist for axes in figure.axes for artist in axes.get_children()):
         if rows := vars(artist).get(_ROWS):
-            artist.set_gid(f"mark-{len(found)}")
-            found.append(rows)
-    return found
+            artist.set_gid(f"mark-{len(marks)}")
+            marks.append(rows)
+    return marks
 
 
 def write_marks(svg: str, marks: Sequence[Sequence[Row]]) -> str:

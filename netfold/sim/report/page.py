@@ -72,8 +72,8 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
     body = text[text.index("<svg") :]
     referenced = {*_REFERENCE.findall(body)}
 
-    def changed(found: re.Match[str]) -> str:
-        tag = _COLOUR.sub(_themed, found[0])
+    def changed(match: re.Match[str]) -> str:
+        tag = _COLOUR.sub(_themed, match[0])
         tag = _PLACE.sub(lambda place: _LONG_NUMBER.sub(r"\1", place[0]), _UNTURNED.sub("", tag))
         tag = _FONT.sub("", tag)
         tag = re.sub(
@@ -91,6 +91,6 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
     }
 
 
-def _themed(found: re.Match[str]) -> str:
-    what, colour = found[1], found[2].lower()
-    return f"{what}var(--{colour[1:]},{colour})" if colour in _DARK else found[0]
+def _themed(match: re.Match[str]) -> str:
+    what, colour = match[1], match[2].lower()
+    return f"{what}var(--{colour[1:]},{colour})" if colour in _DARK else match[0]

@@ -280,7 +280,9 @@ def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -
 
     The figure has space for one row; it grows by the others.
     """
-    row_characters = _LEGEND_CHARACTERS_PER_INCH * width_inches() * _FONT_POINTS / _font_points()
+    row_characters = (
+        _LEGEND_CHARACTERS_PER_INCH * width_inches() * _FONT_POINTS / matplotlib.rcParams["legend.fontsize"]
+    )
     columns_count = next(
         count
         for count in range(len(names), 0, -1)
@@ -289,10 +291,6 @@ def legend_below(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -
     more_rows = math.ceil(len(names) / columns_count) - 1
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_INCHES * more_rows)
     figure.legend(handles, names, loc="outside lower left", ncols=columns_count)
-
-
-def _font_points() -> float:
-    return float(matplotlib.rcParams["legend.fontsize"])
 
 
 def _legend_characters(names: Sequence[str], columns_count: int) -> int:

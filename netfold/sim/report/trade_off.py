@@ -22,13 +22,13 @@ _EXACT = 1e-16
 """Where an error of 0 is drawn."""
 
 
-class Point(NamedTuple):
+class Tradeoff(NamedTuple):
     variant: str
     size_bytes: float  # that a worker sends in a step, headers included
     nmse: float
     time_us: float  # of a step's aggregation
 
-    def is_beaten_by(self, other: Point) -> bool:
+    def is_beaten_by(self, other: Tradeoff) -> bool:
         # Nowhere better, and somewhere worse.
         return all(a >= b for a, b in zip(self[1:], other[1:], strict=True)) and self[1:] != other[1:]
 
@@ -71,17 +71,19 @@ def trade_off(run: RunFolder) -> Figure | None:
     return figure
 
 
-def _points(group: Group) -> list[Point]:
+def _points(group: Group) -> list[Tradeoff]:
     points = []
     for variant in group.sound:
         metrics = variant["metrics"]
         if metrics.get("aggregation_time_us") and metrics.get("nmse") is not None:
             size_bytes = metrics["wire_bytes_up"] / metrics["workers"]
-            points.append(Point(variant["name"], size_bytes, metrics["nmse"], metrics["aggregation_time_us"]))
+            points.append(
+                Tradeoff(variant["name"], size_bytes, metrics["nmse"], metrics["aggregation_time_us"])
+            )
     return points
 
 
-def _differ(points: Sequence[Point]) -> bool:
+def _differ(points: Sequence[Tradeoff]) -> bool:
     errors = [max(point.nmse, _EXACT) for point in points]
     return len(points) > 1 and max(errors) > _FAR * min(errors) and max(errors) > 1e-9
 
