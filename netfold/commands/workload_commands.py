@@ -1,4 +1,4 @@
-"""The commands `netfold models …`, `netfold calibrate` and `netfold capture`."""
+"""The commands `netfold models …`, `netfold data …`, `netfold calibrate` and `netfold capture`."""
 
 from __future__ import annotations
 
@@ -247,3 +247,28 @@ def capture(
         print_line(line)
     if status:
         raise typer.Exit(status)
+
+
+data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
+
+
+@data.command("list")
+def data_list() -> None:
+    """List the data sets, and the paths of those already fetched."""
+    import textwrap
+
+    from netfold.sim.workload.data_sets import listing
+
+    for row in listing():
+        print_line(f"{row.name}: {row.description}, from {' and '.join(row.packages)}")
+        for path in row.paths or ("not fetched yet",):
+            print_line(f"  file: {path}")
+        print_line(textwrap.indent(row.licence.strip(), "  ") + "\n")
+
+
+@data.command("fetch")
+def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
+    """Fetch a data set before its first use."""
+    from netfold.sim.workload.data_sets import fetch
+
+    print_line(fetch(name))
