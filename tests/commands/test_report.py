@@ -382,8 +382,8 @@ SCENARIOS = sorted(
 HEAVY = ("numba", "torch", "polars", "matplotlib", "pandas", "simpy", "rich")
 HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 BELOW = {  # commands by the words before them
-    "": "demo run sweep validate compare report schema warm topology data models capture codecs switch "
-    "calibrate examples new",
+    "": "demo run sweep validate compare report explain schema warm topology data models capture codecs "
+    "switch calibrate examples new",
     "topology": "list show measure export",
     "data": "list fetch",
     "models": "list show measure",

@@ -36,7 +36,7 @@ _UNITS: dict[Unit, Callable[[Any], str]] = {
 _WRITERS: dict[str, Writer] = {
     "iteration_time_us": words.iteration,
     "bit_exact": words.bit_exact,
-    "nmse": lambda values: "exact" if values.get("bit_exact") else _UNITS[Unit.ERROR](values["nmse"]),
+    "nmse": words.nmse,
     "merges_verified": words.verified,
     "max_abs_error": words.max_error,
     "cosine": words.cosine,

@@ -101,6 +101,12 @@ def layers(names: list[str]) -> str:
     return f"{names[0]} … {names[-1]} ({len(names)})" if len(names) > 2 else f"{names[0]}, {names[1]}"
 
 
+def nmse(values: Mapping[str, Any]) -> str:
+    if values.get("bit_exact"):
+        return "exact"
+    return NOTHING if values["nmse"] is None else error(values["nmse"])
+
+
 def error(value: float | None) -> str:
     """The size of an error: "1.23e-07"; None means that it is not finite."""
     if value is None:

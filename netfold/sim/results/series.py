@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, Samples
 from netfold.sim.results.records import SeriesRecord
+
+if TYPE_CHECKING:
+    from netfold.sim.engine.observe import Samples
 
 BINS = 48
 LINKS_MAX = 3  # busiest links of a variant
@@ -22,7 +24,6 @@ LINK_BUSY, QUEUE = "link busy", "longest queue"
 UNITS, LOST, HELD_BACK = "units waited for", "units to send again", "senders held back by windows"
 QUANTITIES = (LINK_BUSY, QUEUE, UNITS, LOST, HELD_BACK)
 _DIGITS = 4
-_WAITING = {UNITS: OUTSTANDING, LOST: DEAD, HELD_BACK: BLOCKED}
 Edges = NDArray[np.int64]
 
 
@@ -34,6 +35,8 @@ def series_records(
     Shares of the busiest links; the longest queue of all links, in µs on the wire; and means over time, added
     up over jobs, of what senders waited for.
     """
+    from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING  # late: a report needs no engine
+
     if not samples.start_ps.size or samples.end_ps[-1] - samples.start_ps[0] < BINS:
         return []
     first_ps, last_ps = int(samples.start_ps[0]), int(samples.end_ps[-1])
@@ -46,7 +49,7 @@ def series_records(
         values = _means(samples, edges, busy / length_ps)
         records += _records(variant, LINK_BUSY, link_names[link], edges, values)
     records += _records(variant, QUEUE, "", edges, _most(samples, edges, samples.queue_ps / 1e6))
-    for quantity, column in _WAITING.items():
+    for quantity, column in ((UNITS, OUTSTANDING), (LOST, DEAD), (HELD_BACK, BLOCKED)):
         level = np.zeros(length_ps.size)
         for job in range(samples.waiting.shape[1]):
             level += samples.waiting[:, job, column]

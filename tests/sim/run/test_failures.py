@@ -596,7 +596,7 @@ def test_many_short_steps_are_logged(clock: Any, capsys: pytest.CaptureFixture[s
     first, *others = capsys.readouterr().err.splitlines()
     assert first == "b (0 of 100000 steps done)"
     assert [line.rpartition("(")[2] for line in others] == [
-        f"{share} % of all steps done)" for share in (25, 50, 75)
+        f"{share} % of all steps done, about {40 - share * 40 // 100} s left)" for share in (25, 50, 75)
     ]
     assert all(line.startswith(("b (", "b: gradients of step ")) for line in others)
 
