@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import netfold
 import netfold.torch
@@ -29,7 +30,7 @@ from netfold.sim.scenario.load import load
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import Workload
 from netfold.sim.workload.workload_keys import Training
-from netfold.torch.exchange import BucketRounds, Fifo
+from netfold.torch.exchange import BucketRounds, Fifo, Part
 from netfold.torch.state import ParameterLayout, different, make_layout, parameter_names
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
@@ -39,7 +40,7 @@ from tests.torch import failures
 from tests.torch.merges import every_merge
 from tests.torch.modes import EXACT, MODES, every_training
 from tests.torch.processes import free_port, returned, run, run_script
-from tests.torch.trainings import Counting, hooked, train_as_simulated, weights_of, with_codec
+from tests.torch.trainings import FAULTS, Counting, Faulty, hooked, train_as_simulated, weights_of, with_codec
 
 README = ROOT / "netfold" / "torch" / "README.md"
 BEGIN, END = "<!-- codecs -->", "<!-- end of codecs -->"
@@ -110,6 +111,8 @@ def test_one_worker_alone_subtracts_its_own_gradient() -> None:
     assert report.gradient_bytes == 4 * 15
     assert report.compression == report.gradient_bytes / report.payload_bytes
     assert report.rounds.select("step", "bucket", "elements").rows() == [(0, 0, 15)]
+    (line,) = [line.split("│") for line in str(report).splitlines() if line.startswith("│ ")]
+    assert [cell.strip() for cell in line[2:5]] == ["1", "0.1 kB", f"{report.payload_bytes / 1e3:.1f} kB"]
     before, model, _ = trained(DenseExact(block_elements=64))  # a codec itself has its options
     assert torch.equal(model.bias, before.bias - 1)  # type: ignore[operator]
     before, model, _ = trained("exact", learning_rate=lambda step: 0.25 + step)
@@ -188,6 +191,104 @@ def test_messages_without_words_are_not_counted() -> None:
 
     assert state.state_dict()["messages"] == 1
     assert model.module.bias.grad.tolist() == [2.0, 2.0]  # and the server's count
+    again = netfold.torch.State(Counting())
+    again.load_state_dict(state.state_dict())
+    assert again.state_dict()["server"]["answers"] == 1
+
+
+def test_a_state_goes_on_where_it_was_saved_with_the_same_model() -> None:
+    def gradient(model: Any, size: int = 4) -> list[float]:
+        model.zero_grad()
+        model(torch.arange(1.0, 1.0 + size)).sum().backward()
+        return [value for own in model.parameters() for value in own.grad.reshape(-1).tolist()]
+
+    ddp, state = with_codec(nn.Linear(4, 3), "topk", share=0.2)
+    first, saved = gradient(ddp), state.state_dict()
+    second = gradient(ddp)
+    assert first != second  # which has what the first step held back
+    again = netfold.torch.State("topk", share=0.2)
+    again.load_state_dict(saved)
+    assert (again.step, again.state_dict()["tensors"]) == (1, saved["tensors"])
+    assert gradient(hooked(nn.Linear(4, 3), again)) == second
+    again.load_state_dict(saved)
+    other = netfold.torch.State("topk", share=0.2)
+    other.load_state_dict(saved)
+    with pytest.raises(DataError, match=r"the state that was loaded is of another model: "):
+        gradient(hooked(nn.Linear(5, 3), other), 5)
+    for wrong, text in (
+        ({**saved, "worker": [1, 2]}, r"the state has the worker \[1, 2\], here are \[0, 1\]"),
+        ({key: saved[key] for key in saved if key != "step"}, "the state cannot be loaded: KeyError: 'step'"),
+        ({**saved, "tensors": [["tensor1 9"]]}, "the state that was loaded is of another model"),
+    ):
+        with pytest.raises(DataError, match=text):
+            state.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "text"),
+    [
+        (
+            nn.Linear(2, 2).double(),
+            torch.ones(2).double(),
+            "bucket 0 has gradients of float64: netfold",
+        ),
+        (
+            nn.Embedding(5, 2, sparse=True),
+            torch.tensor([1]),
+            "bucket 0 is a sparse tensor: netfold",
+        ),
+    ],
+)
+def test_gradients_that_cannot_be_carried(model: nn.Module, given: torch.Tensor, text: str) -> None:
+    ddp, _ = with_codec(model, "packed")
+    with pytest.raises(netfold.RunError, match=text):
+        ddp(given).sum().backward()
+
+
+class ThreadWire(Wire):
+    """The end of a worker that is a thread: `sent` has what each has sent last."""
+
+    def __init__(self, rank: int, sent: list[Any], barrier: threading.Barrier) -> None:
+        self.rank, self.workers, self.carried_bytes, self.reduces = rank, len(sent), 0, frozenset()
+        self._sent, self._barrier = sent, barrier
+
+    def _of_all(self, value: Any) -> list[Any]:
+        self._sent[self.rank] = value
+        self._barrier.wait()
+        found = list(self._sent)
+        self._barrier.wait()
+        return found
+
+    def gather_rows(self, row: Any) -> Any:
+        return np.stack(self._of_all(row))
+
+    def gather(self, words: Any, sizes: Any) -> list[Any]:
+        return self._of_all(words)
+
+    def scatter_shares(self, words: Any, ends: Any, is_present: Any) -> list[Any]:
+        return [part[ends[self.rank] : ends[self.rank + 1]] for part in self._of_all(words)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_threads_get_the_same_error(fault: str) -> None:
+    sent, barrier, errors = [None] * 2, threading.Barrier(2, timeout=60), [""] * 2
+
+    def work(rank: int) -> None:
+        rounds = BucketRounds(Faulty(fault), ThreadWire(rank, sent, barrier), 1, None)
+        try:
+            for step in range(2):
+                rounds.mean(rounds.run(Part(step, 0, "w"), np.ones(363, np.float32)), step)
+        except netfold.RunError as error:
+            errors[rank] = str(error)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors[0] == errors[1]
+    assert {**TEXTS, "update": "decoded an update of the weights and not a sum"}[fault] in errors[0]
 
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])
@@ -217,6 +318,12 @@ def test_fsdp_gets_means_and_sums_alone() -> None:
         scatter(outputs, torch.ones(3), group, dist.ReduceOp.MAX)
     with pytest.raises(netfold.RunError, match="module 0: FSDP asks for a sum, and with a learning_rate"):
         updates(outputs, torch.ones(3), group, dist.ReduceOp.SUM)
+    with pytest.raises(netfold.RunError, match="FSDP shards over 3 workers, the state has 1"):
+        scatter(outputs, torch.ones(3), cast(Any, SimpleNamespace(size=lambda: 3)), dist.ReduceOp.SUM)
+    model: Any = fully_shard(nn.Linear(4, 1))
+    netfold.torch.set_reduce_scatter(model, netfold.torch.State("exact"))
+    model(torch.arange(1.0, 5.0).reshape(1, 4)).sum().backward()
+    assert model.weight.grad.full_tensor().tolist() == [[1.0, 2.0, 3.0, 4.0]]
 
 
 @pytest.mark.processes

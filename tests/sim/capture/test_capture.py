@@ -9,19 +9,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from safetensors import safe_open
 
 import netfold
 from netfold.errors import DataError, RunError
 from netfold.sim.capture import recording_files as capture_parts
 from netfold.sim.capture import recording_files as layout
-from netfold.sim.capture.capture import CaptureSettings, check_settings
+from netfold.sim.capture.capture import CaptureSettings, Reduced, check_settings, require_floats
 from netfold.sim.capture.recording_files import RecordingParts, join_parts, read_trace, require_space
 from netfold.sim.studies.codec_study_gradients import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
@@ -187,6 +189,40 @@ def test_a_rank_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert second.error == "ValueError: a bad sample"
     assert "Error" in first.error
     assert not (tmp_path / "failing").exists()
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("mode", ["plain", "unused", "accumulated_unused", "rows"])
+def test_one_process_records_its_gradients(tmp_path: Path, mode: str) -> None:
+    answers = trained(0, tmp_path, mode, 4, 2)
+    workload = TraceWorkload(trace_spec(tmp_path / mode, mode, 1))
+
+    assert [step.step for step in read_trace(tmp_path / mode).steps] == [1, 2]
+    for index in range(2):
+        for name, total in by_name(workload, totals(workload, index)).items():
+            expected = answers[index + 1].get(name, np.zeros_like(total))
+            assert np.array_equal(total, expected.reshape(total.shape)), name
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_cannot_be_recorded_in_one_process(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a bad sample"):
+        trained(1, tmp_path, "failing", 4, 3)
+    with pytest.raises(DataError, match=r"0\.weight: its gradients are float64, must be float32, float16"):
+        trained(0, tmp_path, "double", 4, 3)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match="the model has 0 parameters with gradients"):
+        require_floats([])
+    with pytest.raises(DataError, match=r"w: has no elements\n  freeze it"):
+        require_floats([Reduced("w", torch.empty(0), False)])
 
 
 @pytest.mark.processes

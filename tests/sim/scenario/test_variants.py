@@ -319,6 +319,11 @@ SETS = [
         "write the list whole",
     ),
     ("jobs.a=1", "--set: jobs.a: a job cannot be replaced as a whole\n  use jobs.NAME.PATH=VALUE"),
+    (
+        "jobs.a.seed=1",
+        "--set: jobs.a.seed: unknown key 'seed'\n  allowed: start, count, arrivals, fallback, workers, "
+        "hosts, workload, device, overlap, codec, collective, published",
+    ),
 ]
 
 
@@ -393,7 +398,11 @@ def test_poisson_arrivals_are_those_of_the_seed_and_the_place_in_the_list() -> N
                 ("[{name: a, count: 3, arrivals: {kind: fixed, at: [1us]}}]", "leave out count"),
                 ("[{name: a, count: 1001}]", "1000"),
                 ("[{name: a-1}, {name: a, count: 1}]", "'a-1'"),
-                ("[{name: a, hosts: {nic: connectx6}}]", "hosts"),
+                (
+                    "[{name: a}, {name: b, hosts: {message: 1us}}]",
+                    "b.hosts: with admission: fifo any job",
+                ),
+                ("[{name: a, count: 1000}, {name: b, count: 1000}, {name: c}]", "2,001 jobs are too many"),
             )
         ),
         ("jobs: [{name: a, workers: 2, count: 3}]", "hosts"),  # each job has its own

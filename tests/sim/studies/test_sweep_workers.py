@@ -29,6 +29,7 @@ from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies import sweep_workers as task
 from netfold.sim.studies.sweep import SweepSettings, run_sweep
+from netfold.sim.studies.sweep_points import points_of
 from netfold.sim.studies.sweep_workers import (
     Cluster,
     FailedError,
@@ -48,7 +49,7 @@ from tests.examples import examples, nightly
 from tests.registry import registered
 from tests.sim.studies import sweep_fakes as fakes
 from tests.sim.studies.sweep_fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts, expected
-from tests.sim.studies.sweep_scene import BASE, Inline, points, scenario, use_inline, wait_inline
+from tests.sim.studies.sweep_scene import BASE, VERSIONS, Inline, points, scenario, use_inline, wait_inline
 
 UNLIMITED = Limits(1000, float("inf"))
 PLANS = st.lists(st.sampled_from([OK, RAISES, KILLED, EXITS]), max_size=3).map(tuple)
@@ -255,6 +256,61 @@ def local() -> Iterator[Any]:
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=60
         ) as cluster:
             yield cluster
+
+
+def test_a_cluster_is_named_by_an_address_or_a_file(tmp_path: Path) -> None:
+    assert Cluster("tcp://a:1") == cluster_of("tcp://a:1", None)
+    (tmp_path / "scheduler.json").write_text("{}")
+    assert Cluster(file=tmp_path / "scheduler.json") == cluster_of("local", tmp_path / "scheduler.json")
+    with pytest.raises(NetfoldError, match="two schedulers are named"):
+        cluster_of("tcp://a:1", tmp_path / "scheduler.json")
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (TimeoutError(), "the scheduler has no workers, after "),
+        ({"tcp://w": ImportError("no netfold")}, "the worker tcp://w cannot run netfold: no netfold"),
+        ({"tcp://w": VERSIONS}, "the worker tcp://w has other versions: "),
+    ],
+)
+def test_workers_of_a_cluster_are_checked(answers: Any, told: str) -> None:
+    def wait(count: int, timeout: float) -> None:
+        if isinstance(answers, Exception):
+            raise answers
+
+    client = SimpleNamespace(wait_for_workers=wait, run=lambda asked, on_error: answers)
+    with pytest.raises(RunError, match=told):
+        task._check(client, own_versions())
+
+
+def test_a_scheduler_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def client(**options: object) -> None:
+        raise OSError(f"no way to {options['address']}")
+
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=client))
+    with pytest.raises(NetfoldError, match="the scheduler tcp://a:1 does not answer: no way to tcp://a:1"):
+        task._client(Cluster("tcp://a:1"))
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (NetfoldError("it cannot"), "it cannot"),
+        (MemoryError(), "not enough memory"),
+        (KeyError("a fault"), "Traceback (most recent call last):"),
+    ],
+)
+def test_what_a_point_raises_is_its_outcome(
+    monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
+) -> None:
+    def run(point: object, folder: Path) -> None:
+        raise raised
+
+    monkeypatch.setattr(task, "_run", run)
+    (point, *_) = points_of(scenario(), own_versions())
+    assert point.task is not None
+    assert task.work(point.task).error.startswith(told)
 
 
 def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
