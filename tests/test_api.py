@@ -191,14 +191,6 @@ MISTAKES: dict[str, tuple[str, Any]] = {
         lambda: netfold.study("none", np.ones((2, 3), np.float32), elements=8),
     ),
     "the gradients are no numbers: ": ("DataError", lambda: netfold.fold("none", [["a"]])),
-    "--jobs must be at least 1, found 0": (
-        "NetfoldError",
-        lambda: netfold.sweep(f"{TEXT}sweep: {{workers: [2, 4]}}\n", jobs=0),
-    ),
-    "<text>:10: sweep: the sweep lists its seeds, so --seed changes nothing": (
-        "ScenarioError",
-        lambda: netfold.sweep(f"{TEXT}sweep: {{seeds: [1, 2]}}\n", seed=3),
-    ),
     "did you mean 'sparse'?": ("NetfoldError", lambda: netfold.run(SCENARIO, variants=["spars"])),
     "no run to compare": ("DataError", netfold.compare),
     "convert it with array.astype(numpy.float32)": (

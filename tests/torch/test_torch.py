@@ -30,7 +30,7 @@ from netfold.sim.scenario.load import load
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import Workload
 from netfold.sim.workload.workload_keys import Training
-from netfold.torch.exchange import BucketRounds, Fifo, Part
+from netfold.torch.exchange import BucketRounds, Fifo
 from netfold.torch.state import ParameterLayout, different, make_layout, parameter_names
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
@@ -40,7 +40,7 @@ from tests.torch import failures
 from tests.torch.merges import every_merge
 from tests.torch.modes import EXACT, MODES, every_training
 from tests.torch.processes import free_port, returned, run, run_script
-from tests.torch.trainings import FAULTS, Counting, Faulty, hooked, train_as_simulated, weights_of, with_codec
+from tests.torch.trainings import Counting, hooked, train_as_simulated, weights_of, with_codec
 
 README = ROOT / "netfold" / "torch" / "README.md"
 BEGIN, END = "<!-- codecs -->", "<!-- end of codecs -->"
@@ -210,85 +210,16 @@ def test_a_state_goes_on_where_it_was_saved_with_the_same_model() -> None:
     again.load_state_dict(saved)
     assert (again.step, again.state_dict()["tensors"]) == (1, saved["tensors"])
     assert gradient(hooked(nn.Linear(4, 3), again)) == second
-    again.load_state_dict(saved)
     other = netfold.torch.State("topk", share=0.2)
     other.load_state_dict(saved)
     with pytest.raises(DataError, match=r"the state that was loaded is of another model: "):
         gradient(hooked(nn.Linear(5, 3), other), 5)
     for wrong, text in (
         ({**saved, "worker": [1, 2]}, r"the state has the worker \[1, 2\], here are \[0, 1\]"),
-        ({key: saved[key] for key in saved if key != "step"}, "the state cannot be loaded: KeyError: 'step'"),
-        ({**saved, "tensors": [["tensor1 9"]]}, "the state that was loaded is of another model"),
+        ({**saved, "step": None}, "the state cannot be loaded: TypeError"),
     ):
         with pytest.raises(DataError, match=text):
             state.load_state_dict(wrong)
-
-
-@pytest.mark.parametrize(
-    ("model", "given", "text"),
-    [
-        (
-            nn.Linear(2, 2).double(),
-            torch.ones(2).double(),
-            "bucket 0 has gradients of float64: netfold",
-        ),
-        (
-            nn.Embedding(5, 2, sparse=True),
-            torch.tensor([1]),
-            "bucket 0 is a sparse tensor: netfold",
-        ),
-    ],
-)
-def test_gradients_that_cannot_be_carried(model: nn.Module, given: torch.Tensor, text: str) -> None:
-    ddp, _ = with_codec(model, "packed")
-    with pytest.raises(netfold.RunError, match=text):
-        ddp(given).sum().backward()
-
-
-class ThreadWire(Wire):
-    """The end of a worker that is a thread: `sent` has what each has sent last."""
-
-    def __init__(self, rank: int, sent: list[Any], barrier: threading.Barrier) -> None:
-        self.rank, self.workers, self.carried_bytes, self.reduces = rank, len(sent), 0, frozenset()
-        self._sent, self._barrier = sent, barrier
-
-    def _of_all(self, value: Any) -> list[Any]:
-        self._sent[self.rank] = value
-        self._barrier.wait()
-        found = list(self._sent)
-        self._barrier.wait()
-        return found
-
-    def gather_rows(self, row: Any) -> Any:
-        return np.stack(self._of_all(row))
-
-    def gather(self, words: Any, sizes: Any) -> list[Any]:
-        return self._of_all(words)
-
-    def scatter_shares(self, words: Any, ends: Any, is_present: Any) -> list[Any]:
-        return [part[ends[self.rank] : ends[self.rank + 1]] for part in self._of_all(words)]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_threads_get_the_same_error(fault: str) -> None:
-    sent, barrier, errors = [None] * 2, threading.Barrier(2, timeout=60), [""] * 2
-
-    def work(rank: int) -> None:
-        rounds = BucketRounds(Faulty(fault), ThreadWire(rank, sent, barrier), 1, None)
-        try:
-            for step in range(2):
-                rounds.mean(rounds.run(Part(step, 0, "w"), np.ones(363, np.float32)), step)
-        except netfold.RunError as error:
-            errors[rank] = str(error)
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert errors[0] == errors[1]
-    assert {**TEXTS, "update": "decoded an update of the weights and not a sum"}[fault] in errors[0]
 
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])

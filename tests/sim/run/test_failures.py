@@ -35,7 +35,8 @@ from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.compile_progress import COMPILING, counts, wait_for_others
-from netfold.sim.engine.loop import run_until
+from netfold.sim.engine.loop import HANDLERS, run_until
+from netfold.sim.engine.tables import FOR_ATP
 from netfold.sim.results.folder import load
 from netfold.sim.run import compiling as ahead
 from netfold.sim.run import progress as module
@@ -526,10 +527,13 @@ def test_another_process_compiles_the_engine_while_the_run_waits(
     assert told[-1] == (COMPILING, done + 3, known + 4)
 
 
-def test_the_engine_is_compiled_without_a_run() -> None:
-    compile_engine(is_whole=True)
+def test_the_whole_engine_is_all_but_atp(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_compiled = dict.fromkeys(HANDLERS._is_compiled, False)
+    monkeypatch.setattr(HANDLERS, "_is_compiled", is_compiled)
     compile_engine()
-    assert not is_cold()
+    assert not any(is_compiled.values())
+    compile_engine(is_whole=True)
+    assert sorted(request for request in is_compiled if not is_compiled[request]) == sorted(FOR_ATP)
 
 
 @nightly

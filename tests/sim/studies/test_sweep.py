@@ -617,8 +617,7 @@ def test_the_first_number_is_on_the_axis_and_others_make_columns_and_rows() -> N
     assert len(figure.axes) == 4
     with style.house_style():  # three columns at most, so two rows, of which the second has a gap
         assert len(draw(grid({"workers": [4, 8], "a": [1, 2, 3, 4, 5]}, 1), METRIC).axes) == 5
-    assert page.value_text("topology.rate_bps", 10**10) == "10Gbps"
-    assert page.value_text("topology.rate_bps", None) == "–"
+    assert [page.value_text("topology.rate_bps", rate) for rate in (10**10, None)] == ["10Gbps", "–"]
     written = {"payload_bytes_up": "2.50 kB", "aggregation_elements_per_s": "2.50 k/s", "elements": "2.50 k"}
     assert {name: page.metric_text(name)(2500.0) for name in written} == written
     (legend,) = figure.legends

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -29,7 +30,6 @@ from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies import sweep_workers as task
 from netfold.sim.studies.sweep import SweepSettings, run_sweep
-from netfold.sim.studies.sweep_points import points_of
 from netfold.sim.studies.sweep_workers import (
     Cluster,
     FailedError,
@@ -258,12 +258,11 @@ def local() -> Iterator[Any]:
             yield cluster
 
 
-def test_a_cluster_is_named_by_an_address_or_a_file(tmp_path: Path) -> None:
+def test_a_cluster_is_named_by_an_address_or_a_file() -> None:
     assert Cluster("tcp://a:1") == cluster_of("tcp://a:1", None)
-    (tmp_path / "scheduler.json").write_text("{}")
-    assert Cluster(file=tmp_path / "scheduler.json") == cluster_of("local", tmp_path / "scheduler.json")
+    assert Cluster(file=Path(__file__)) == cluster_of("local", Path(__file__))
     with pytest.raises(NetfoldError, match="two schedulers are named"):
-        cluster_of("tcp://a:1", tmp_path / "scheduler.json")
+        cluster_of("tcp://a:1", Path(__file__))
 
 
 @pytest.mark.parametrize(
@@ -275,42 +274,10 @@ def test_a_cluster_is_named_by_an_address_or_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_workers_of_a_cluster_are_checked(answers: Any, told: str) -> None:
-    def wait(count: int, timeout: float) -> None:
-        if isinstance(answers, Exception):
-            raise answers
-
-    client = SimpleNamespace(wait_for_workers=wait, run=lambda asked, on_error: answers)
+    client = Mock(**{"run.return_value": answers})
+    client.wait_for_workers.side_effect = answers if isinstance(answers, Exception) else None
     with pytest.raises(RunError, match=told):
         task._check(client, own_versions())
-
-
-def test_a_scheduler_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    def client(**options: object) -> None:
-        raise OSError(f"no way to {options['address']}")
-
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=client))
-    with pytest.raises(NetfoldError, match="the scheduler tcp://a:1 does not answer: no way to tcp://a:1"):
-        task._client(Cluster("tcp://a:1"))
-
-
-@pytest.mark.parametrize(
-    ("raised", "told"),
-    [
-        (NetfoldError("it cannot"), "it cannot"),
-        (MemoryError(), "not enough memory"),
-        (KeyError("a fault"), "Traceback (most recent call last):"),
-    ],
-)
-def test_what_a_point_raises_is_its_outcome(
-    monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str
-) -> None:
-    def run(point: object, folder: Path) -> None:
-        raise raised
-
-    monkeypatch.setattr(task, "_run", run)
-    (point, *_) = points_of(scenario(), own_versions())
-    assert point.task is not None
-    assert task.work(point.task).error.startswith(told)
 
 
 def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
