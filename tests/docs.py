@@ -25,6 +25,8 @@ FOLDERS = [
     path for path in ROOT.iterdir() if path.is_dir() and not path.is_symlink() and path.name != ".venv"
 ]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in folder.rglob("*.md"))])
+FRAME = tuple("┏┃┡└")
+"""How the lines of a table begin that are no rows."""
 SIMILAR_MIN = 0.6  # similarity of a shown and a printed line, apart from digits, to count as the same line
 
 
@@ -98,7 +100,9 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def _similarity(shown: str, printed: str) -> float:
-    """Similarity from 0 to 1; rows of tables are similar if they have the same name."""
+    """Similarity from 0 to 1; rows of tables are similar if they have the same name, frames always."""
+    if shown[:1] in FRAME:
+        return float(shown[:1] == printed[:1])
     if shown.startswith("│") and printed.startswith("│"):
         same_name = shown.split("│")[1].strip() == printed.split("│")[1].strip()
         return 1.0 if same_name else 0.0

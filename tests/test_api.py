@@ -219,6 +219,12 @@ MISTAKES: dict[str, tuple[str, Any]] = {
         "ScenarioError",
         lambda: netfold.validate(TEXT, set={"topology.rate": 25}),
     ),
+    "no codec to study\n  name one or more": ("NetfoldError", lambda: netfold.study([])),
+    "elements: gradients are given\n  leave out elements, or the gradients": (
+        "NetfoldError",
+        lambda: netfold.study("none", np.ones((2, 3), np.float32), elements=8),
+    ),
+    "the gradients are no numbers: ": ("DataError", lambda: netfold.fold("none", [["a"]])),
     "did you mean 'sparse'?": ("NetfoldError", lambda: netfold.run(SCENARIO, variants=["spars"])),
     "no run to compare": ("DataError", netfold.compare),
     "convert it with array.astype(numpy.float32)": (

@@ -356,6 +356,11 @@ def test_a_fit_as_json() -> None:
             "  did you mean 'switchml'? known: switchml, tree, timed, atp, inca\n",
         ),
         (
+            "switch fit switchml --profile tofino3",
+            "there is no switch profile 'tofino3'\n  did you mean 'tofino2'? known: plain, ideal, tofino1, "
+            "tofino2, sharp, fpga, trio; or give a YAML file with one\n",
+        ),
+        (
             "switch fit switchml --profile trio --per-pass 8",
             "--per-pass 8: trio has no stages, one pass adds all words of a packet\n  remove --per-pass\n",
         ),
@@ -426,6 +431,11 @@ def test_show_draws_into_a_file_or_a_folder(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["ring.svg", "switch.svg"]
     texts = {element.text for element in ElementTree.fromstring(one.read_bytes()).iter() if element.text}
     assert {"h0", "h1", "h2", "s0", "100Gbps", "switch that can aggregate"} <= texts
+    several = run("show", scenario, "--draw", tmp_path / "all.svg").stderr
+    assert "cannot draw 2 networks into one file\n  give a folder, or choose one with --variant" in several
+    within_a_file = run("show", scenario, "--draw", one / "all").stderr
+    assert f"cannot make the folder {one}/all: Not a directory" in within_a_file
+    assert "has 2 networks\n  choose one with --variant: switch, ring" in run("export", scenario).stderr
 
 
 def test_list_has_every_kind_and_key() -> None:
@@ -435,6 +445,9 @@ def test_list_has_every_kind_and_key() -> None:
         assert f"\n{kind}: " in f"\n{text}"
     assert '  rate="100Gbps": Rate of the links' in text
     assert "  hosts: Number of hosts" in text
+    (star,) = json.loads(run("list", "star", "--json").stdout)["kinds"]
+    assert star["kind"] == "star"
+    assert star["closed_forms"] in run("list", "star").stdout
 
 
 def test_measure_ranks_collectives(tmp_path: Path) -> None:
@@ -474,6 +487,8 @@ def test_export_can_be_read_back(tmp_path: Path) -> None:
     [
         (("show", "leaf_spin"), "there is no kind of topology 'leaf_spin', and no such file\n  did you mean"),
         (("show", "nowhere.json"), "cannot read 'nowhere.json'"),
+        (("list", "leaf_spin"), "there is no kind of topology 'leaf_spin'\n  did you mean 'leaf_spine'?"),
+        (("measure", "star", "--set", "hosts=2", "--bytes", "0B"), "must be more than 0B, found '0B'"),
         (("show", "star", "--set", "hosts=0"), "--set: topology.hosts: must be at least 1, found 0"),
         (("show", "star", "--set", "hosts=2", "--variant", "a"), "there is no variant 'a'"),
         (("measure", "star", "--set", "hosts=2", "--bytes", "many"), "cannot read 'many' as a size"),

@@ -23,6 +23,7 @@ from typer.testing import Result
 import netfold
 from netfold.commands.listings import profiles_table
 from netfold.commands.main import app
+from netfold.commands.study_commands import _duration, _progress
 from netfold.commands.terminal import (
     EXIT_BROKEN_PIPE,
     EXIT_CANNOT_WRITE,
@@ -30,10 +31,14 @@ from netfold.commands.terminal import (
     print_line,
     print_table,
     progress_bar,
+    under_way,
+    write_figure,
 )
+from netfold.errors import NetfoldError
 from netfold.sim import files as durable
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
+from netfold.sim.studies.sweep import Ended
 from tests import ROOT
 from tests.command_line import run_command, run_python
 from tests.examples import PROFILE, nightly
@@ -244,6 +249,38 @@ def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.Cap
     assert told.err == (
         "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the results (3 of 3 steps done)\n"
     )
+
+
+def test_progress_on_a_terminal_is_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress_bar() as progress:
+        progress("ring", 1, 3)
+    with under_way("looks for places"):
+        pass
+    with _progress() as show:
+        show(Ended("workers=2", "pass", 1.0, 1, 4, 100.0))
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    for text in ("ring", "looks for places", "1/4", "about 2 min left"):
+        assert text in told.err
+    assert [_duration(left_s) for left_s in (0.2, 89, 100, 9000)] == ["1 s", "89 s", "2 min", "2.5 h"]
+
+
+def test_a_figure_is_written_or_it_is_said_why_not(tmp_path: Path) -> None:
+    write_figure(tmp_path / "a.svg", b"<svg/>")
+
+    assert (tmp_path / "a.svg").read_bytes() == b"<svg/>"
+    for path, svg, told in (
+        ("a.png", b"", r"a\.png: figures are SVG\n  use a\.svg"),
+        ("b.svg", None, r"b\.svg: nothing to draw\n  no variant has finished a step"),
+        ("a.svg/b.svg", b"", r"b\.svg: Not a directory\n  give another file with --draw"),
+    ):
+        with pytest.raises(NetfoldError, match=told):
+            write_figure(tmp_path / path, svg)
 
 
 def test_colours_are_forced_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:

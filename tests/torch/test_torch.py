@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import netfold
 import netfold.torch
@@ -93,6 +94,8 @@ def test_one_worker_alone_subtracts_its_own_gradient() -> None:
     assert report.gradient_bytes == 4 * 15
     assert report.compression == report.gradient_bytes / report.payload_bytes
     assert report.rounds.select("step", "bucket", "elements").rows() == [(0, 0, 15)]
+    (line,) = [line.split("│") for line in str(report).splitlines() if line.startswith("│ ")]
+    assert [cell.strip() for cell in line[2:5]] == ["1", "0.1 kB", f"{report.payload_bytes / 1e3:.1f} kB"]
     before, model, _ = trained(DenseExact(block_elements=64))  # a codec itself has its options
     assert torch.equal(model.bias, before.bias - 1)  # type: ignore[operator]
     before, model, _ = trained("exact", learning_rate=lambda step: 0.25 + step)
@@ -171,6 +174,35 @@ def test_messages_without_words_are_not_counted() -> None:
 
     assert state.state_dict()["messages"] == 1
     assert model.module.bias.grad.tolist() == [2.0, 2.0]  # and the server's count
+    again = netfold.torch.State(Counting())
+    again.load_state_dict(state.state_dict())
+    assert again.state_dict()["server"]["answers"] == 1
+
+
+def test_a_state_goes_on_where_it_was_saved_with_the_same_model() -> None:
+    def gradient(model: Any, size: int = 4) -> list[float]:
+        model.zero_grad()
+        model(torch.arange(1.0, 1.0 + size)).sum().backward()
+        return [value for own in model.parameters() for value in own.grad.reshape(-1).tolist()]
+
+    ddp, state = with_codec(nn.Linear(4, 3), "topk", share=0.2)
+    first, saved = gradient(ddp), state.state_dict()
+    second = gradient(ddp)
+    assert first != second  # which has what the first step held back
+    again = netfold.torch.State("topk", share=0.2)
+    again.load_state_dict(saved)
+    assert (again.step, again.state_dict()["tensors"]) == (1, saved["tensors"])
+    assert gradient(hooked(nn.Linear(4, 3), again)) == second
+    other = netfold.torch.State("topk", share=0.2)
+    other.load_state_dict(saved)
+    with pytest.raises(DataError, match=r"the state that was loaded is of another model: "):
+        gradient(hooked(nn.Linear(5, 3), other), 5)
+    for wrong, text in (
+        ({**saved, "worker": [1, 2]}, r"the state has the worker \[1, 2\], here are \[0, 1\]"),
+        ({**saved, "step": None}, "the state cannot be loaded: TypeError"),
+    ):
+        with pytest.raises(DataError, match=text):
+            state.load_state_dict(wrong)
 
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])
@@ -200,6 +232,12 @@ def test_fsdp_gets_means_and_sums_alone() -> None:
         scatter(outputs, torch.ones(3), group, dist.ReduceOp.MAX)
     with pytest.raises(netfold.RunError, match="module 0: FSDP asks for a sum, and with a learning_rate"):
         updates(outputs, torch.ones(3), group, dist.ReduceOp.SUM)
+    with pytest.raises(netfold.RunError, match="FSDP shards over 3 workers, the state has 1"):
+        scatter(outputs, torch.ones(3), cast(Any, SimpleNamespace(size=lambda: 3)), dist.ReduceOp.SUM)
+    model: Any = fully_shard(nn.Linear(4, 1))
+    netfold.torch.set_reduce_scatter(model, netfold.torch.State("exact"))
+    model(torch.arange(1.0, 5.0).reshape(1, 4)).sum().backward()
+    assert model.weight.grad.full_tensor().tolist() == [[1.0, 2.0, 3.0, 4.0]]
 
 
 @pytest.mark.processes

@@ -138,8 +138,14 @@ def _mistakes(
             yield from _mistakes(cause, tree, section, location)
         elif isinstance(cause, OptionError):
             yield _mistake(details, _follow(tree, section, (*location, cause.key)))
-        elif details["type"] not in _CONSEQUENCES:
+        elif not _follows_from_another(details):
             yield _mistake(details, _follow(tree, section, location))
+
+
+def _follows_from_another(details: ErrorDetails) -> bool:
+    # A list is also too short if its items are wrong: pydantic counts the right ones.
+    is_long_enough = details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]
+    return is_long_enough or details["type"] in _CONSEQUENCES
 
 
 @dataclasses.dataclass(frozen=True)

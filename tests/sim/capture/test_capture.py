@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 from safetensors import safe_open
 
 import netfold
@@ -187,6 +188,36 @@ def test_a_rank_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert second.error == "ValueError: a bad sample"
     assert "Error" in first.error
     assert not (tmp_path / "failing").exists()
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("mode", ["plain", "unused", "accumulated_unused", "rows"])
+def test_one_process_records_its_gradients(tmp_path: Path, mode: str) -> None:
+    answers = trained(0, tmp_path, mode, 4, 2)
+    workload = TraceWorkload(trace_spec(tmp_path / mode, mode, 1))
+
+    assert [step.step for step in read_trace(tmp_path / mode).steps] == [1, 2]
+    for index in range(2):
+        for name, total in by_name(workload, totals(workload, index)).items():
+            expected = answers[index + 1].get(name, np.zeros_like(total))
+            assert np.array_equal(total, expected.reshape(total.shape)), name
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_cannot_be_recorded_in_one_process(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a bad sample"):
+        trained(1, tmp_path, "failing", 4, 3)
+    with pytest.raises(DataError, match=r"0\.weight: its gradients are float64, must be float32, float16"):
+        trained(0, tmp_path, "double", 4, 3)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.processes

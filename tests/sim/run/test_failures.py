@@ -34,8 +34,11 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.kernels.compile_progress import COMPILING
+from netfold.kernels.compile_progress import COMPILING, counts, wait_for_others
+from netfold.sim.engine.loop import HANDLERS, run_until
+from netfold.sim.engine.tables import FOR_ATP
 from netfold.sim.results.folder import load
+from netfold.sim.run import compiling as ahead
 from netfold.sim.run import progress as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
 from netfold.sim.run.progress import ProgressReporter
@@ -504,6 +507,33 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
     result = run_to_its_exit(tmp_path)
     expected = "compiling kernels, once\ntiny (0 of 1 steps done)\n"
     assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
+
+
+def test_another_process_compiles_the_engine_while_the_run_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it is a script, which says that 3 of 4 functions are compiled."""
+    (tmp_path / "python").write_text("#!/bin/sh\necho 3 4\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(ahead, "is_cold", lambda: True)
+    monkeypatch.setattr(ahead, "threads_count", lambda: 2)
+    told: list[tuple[str, float, float]] = []
+
+    with ahead.compiling(lambda *words: told.append(words), plan(tmp_path).variants[0].jobs):
+        wait_for_others(run_until.py_func)
+
+    done, known = counts()
+    assert told[-1] == (COMPILING, done + 3, known + 4)
+
+
+def test_the_whole_engine_is_all_but_atp(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_compiled = dict.fromkeys(HANDLERS._is_compiled, False)
+    monkeypatch.setattr(HANDLERS, "_is_compiled", is_compiled)
+    compile_engine()
+    assert not any(is_compiled.values())
+    compile_engine(is_whole=True)
+    assert sorted(request for request in is_compiled if not is_compiled[request]) == sorted(FOR_ATP)
 
 
 @nightly

@@ -334,6 +334,10 @@ REFUSED = [
         "--set: collective.server: host 'h1' runs a worker\n  name a host without one, or use auto",
     ),
     (
+        (*ATP, "collective.server=h11"),
+        "--set: collective.server: there is no host 'h11'\n  did you mean 'h1'? there are 4 hosts, ",
+    ),
+    (
         ("collective.program=atp",),
         "tiny.yaml:8: codec: codec 'fixed_point' cannot decode the sum of only some workers' messages, "
         "which program atp may deliver\n"

@@ -11,8 +11,10 @@ import pickle
 import sys
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ from netfold.kinds import registered
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.scenario.faults import Fault
-from netfold.sim.scenario.load import load
+from netfold.sim.scenario.load import load, sets_of
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
 from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
@@ -318,6 +320,12 @@ SETS = [
     ),
     ("faults.1.rate=1%", "--set: faults.1.rate: there is no item '1'\n  items: 0"),
 ]
+
+
+def test_values_of_python_become_those_of_the_command_line() -> None:
+    values = {"a": np.array([1, 2]), "b": Path("x"), "c": MappingProxyType({"d": np.int64(1)}), "e": "[x"}
+
+    assert sets_of(values) == ("a=[1, 2]", 'b="x"', 'c={"d": 1}', 'e="[x"')
 
 
 @pytest.mark.parametrize(("text", "error"), SETS)

@@ -113,6 +113,10 @@ STAR = {"kind": "star", "hosts": 8}
             f"topology.n: more than 10^549 nodes are too many: the packet engine takes up to {NODES_MAX}",
         ),
         ({"kind": "topohub", "name": "x"}, "topology.name: topohub: "),
+        (
+            {**STAR, "switch_profiles": [{"match": "s0", "profile": "tofino"}]},
+            "topology.switch_profiles.0.profile: there is no switch profile 'tofino'\n  did you mean ",
+        ),
     ],
 )
 def test_mistakes_point_to_their_key(topology: dict[str, Any], words: str) -> None:

@@ -183,6 +183,8 @@ def test_a_recording_has_its_own_buckets_unless_a_rule_is_given(tmp_path: Path) 
     [
         ("profile: layers.json, elements: 7", "workload: elements and profile are both given"),
         ("elements: 7, shrink: 2", "workload: shrink is given without a profile"),
+        ("profile: nope.json", "cannot read 'nope.json': there is no such file\n  give the path"),
+        ("profile: text.json", "text.json: is not JSON"),
         (
             "profile: layers.json, fusion: {kind: partition, buckets: [[fc]]}",
             "workload.fusion.buckets: layer 'conv' in no bucket",

@@ -17,7 +17,7 @@ from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.load import load, schema
 from netfold.sim.scenario.profile_keys import SwitchProfile, read_profile
-from netfold.sim.scenario.variant_keys import PoissonArrivals
+from netfold.sim.scenario.variant_keys import JOB_KEYS, PoissonArrivals
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.sweep_points import resolved_text
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
@@ -319,6 +319,7 @@ SETS = [
         "write the list whole",
     ),
     ("jobs.a=1", "--set: jobs.a: a job cannot be replaced as a whole\n  use jobs.NAME.PATH=VALUE"),
+    ("jobs.a.seed=1", f"--set: jobs.a.seed: unknown key 'seed'\n  allowed: {', '.join(JOB_KEYS)}"),
 ]
 
 
@@ -393,7 +394,8 @@ def test_poisson_arrivals_are_those_of_the_seed_and_the_place_in_the_list() -> N
                 ("[{name: a, count: 3, arrivals: {kind: fixed, at: [1us]}}]", "leave out count"),
                 ("[{name: a, count: 1001}]", "1000"),
                 ("[{name: a-1}, {name: a, count: 1}]", "'a-1'"),
-                ("[{name: a, hosts: {nic: connectx6}}]", "hosts"),
+                ("[{name: a}, {name: b, hosts: {message: 1us}}]", "b.hosts: with admission: fifo any"),
+                ("[{name: a, count: 1000}, {name: b, count: 1000}, {name: c}]", "2,001 jobs are too many"),
             )
         ),
         ("jobs: [{name: a, workers: 2, count: 3}]", "hosts"),  # each job has its own

@@ -338,6 +338,7 @@ def test_the_title_counts_workers(workers: int, told: str) -> None:
         (["topk:share=2"], "topk:share=2: share is 2.0: must be above 0 and at most 1, "),
         (["--collective", "rng"], "there is no collective 'rng'\n  did you mean 'ring'? known: ring, "),
         (["--switch", "tofino3"], "there is no switch profile 'tofino3'\n  did you mean 'tofino2'? known: "),
+        (["--loss", "half"], "loss: "),
         (["--json", "--markdown"], "--json and --markdown are both given; leave out one"),
     ],
 )

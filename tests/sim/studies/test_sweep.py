@@ -35,7 +35,7 @@ from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies.sweep import Ended, Store, SweepSettings, run_sweep, sweep_of
 from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sweep_figures
-from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
+from netfold.sim.studies.sweep_points import points_of, refuse_absolute, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import RANKING, TaskOutcome, is_source, own_versions, work
 from tests import ROOT
 from tests.command_line import INTERRUPTIBLE, run_command
@@ -333,6 +333,9 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
     (folder / "points.parquet").write_bytes(buffer.getvalue())
     with pytest.raises(DataError, match="not the bytes that"):
         page.load_sweep(folder)
+    (folder / "points.parquet").unlink()
+    with pytest.raises(DataError, match="a file cannot be read: there is no such file"):
+        page.load_sweep(folder)
 
 
 @pytest.mark.slow
@@ -513,7 +516,12 @@ def test_files_are_sent_and_their_content_counts(tmp_path: Path) -> None:
         assert found[0].task.files == {"../data/gradients.npy": gradients.read_bytes()}
 
     assert not digests[0] & digests[1]
+    refuse_absolute(found)
+    absolute = write(folder, "sweep: {workers: [2, 4]}\n", base.replace("..", str(tmp_path)))
+    with pytest.raises(NetfoldError, match=r"gradients\.npy: workers on other machines do not have"):
+        refuse_absolute(points_of(load(absolute), VERSIONS))
     gradients.unlink()
+    file = write(folder, "sweep: {topology.rate: [10Gbps, 100Gbps]}\n", base)
     with pytest.raises(NetfoldError, match=r"gradients\.npy"):
         points_of(load(file), VERSIONS)
 
@@ -607,6 +615,11 @@ def test_the_first_number_is_on_the_axis_and_others_make_columns_and_rows() -> N
     with style.house_style():
         figure = draw(grid({"workers": [4, 8], "a": [1, 2], "b": [1, 2], "c": [5, 6]}), METRIC)
     assert len(figure.axes) == 4
+    with style.house_style():  # three columns at most, so two rows, of which the second has a gap
+        assert len(draw(grid({"workers": [4, 8], "a": [1, 2, 3, 4, 5]}, 1), METRIC).axes) == 5
+    assert [page.value_text("topology.rate_bps", rate) for rate in (10**10, None)] == ["10Gbps", "–"]
+    written = {"payload_bytes_up": "2.50 kB", "aggregation_elements_per_s": "2.50 k/s", "elements": "2.50 k"}
+    assert {name: page.metric_text(name)(2500.0) for name in written} == written
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
     assert names == [f"{variant}, c = {c}" for variant in ("ring", "switch") for c in (5, 6)]

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -48,7 +49,7 @@ from tests.examples import examples, nightly
 from tests.registry import registered
 from tests.sim.studies import sweep_fakes as fakes
 from tests.sim.studies.sweep_fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts, expected
-from tests.sim.studies.sweep_scene import BASE, Inline, points, scenario, use_inline, wait_inline
+from tests.sim.studies.sweep_scene import BASE, VERSIONS, Inline, points, scenario, use_inline, wait_inline
 
 UNLIMITED = Limits(1000, float("inf"))
 PLANS = st.lists(st.sampled_from([OK, RAISES, KILLED, EXITS]), max_size=3).map(tuple)
@@ -255,6 +256,28 @@ def local() -> Iterator[Any]:
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=60
         ) as cluster:
             yield cluster
+
+
+def test_a_cluster_is_named_by_an_address_or_a_file() -> None:
+    assert Cluster("tcp://a:1") == cluster_of("tcp://a:1", None)
+    assert Cluster(file=Path(__file__)) == cluster_of("local", Path(__file__))
+    with pytest.raises(NetfoldError, match="two schedulers are named"):
+        cluster_of("tcp://a:1", Path(__file__))
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (TimeoutError(), "the scheduler has no workers, after "),
+        ({"tcp://w": ImportError("no netfold")}, "the worker tcp://w cannot run netfold: no netfold"),
+        ({"tcp://w": VERSIONS}, "the worker tcp://w has other versions: "),
+    ],
+)
+def test_workers_of_a_cluster_are_checked(answers: Any, told: str) -> None:
+    client = Mock(**{"run.return_value": answers})
+    client.wait_for_workers.side_effect = answers if isinstance(answers, Exception) else None
+    with pytest.raises(RunError, match=told):
+        task._check(client, own_versions())
 
 
 def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

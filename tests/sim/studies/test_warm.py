@@ -13,6 +13,7 @@ from netfold.sim.collectives.collective import collectives
 from netfold.sim.studies import warm as module
 from netfold.sim.studies.warm import warm
 from netfold.switch.program import runnable
+from tests.command_line import run_command
 
 
 def test_every_codec_collective_and_program_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +34,5 @@ def test_every_codec_collective_and_program_runs_once(monkeypatch: pytest.Monkey
     assert tried[-1]["codec"]["kind"] == "topk"
     assert tried[-1]["collective"]["kind"] == "all_gather"
     assert {each["codec"]["kind"] for each in tried} == set(codec_kinds())
+    told = run_command("warm").stdout
+    assert told == f"compiled what every codec, collective and switch program needs, by {runs} small runs\n"

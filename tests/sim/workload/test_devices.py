@@ -66,6 +66,7 @@ TENSORS = (
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "cpu.json").write_text(json.dumps(CPU))
+    (tmp_path / "none.json").write_text("{")
     (tmp_path / "trace.json").write_text(json.dumps(TRACE))
     return tmp_path
 
@@ -164,6 +165,8 @@ def test_stragglers_and_jitter(folder: Path) -> None:
         ("trace.json", "is no device file"),
         ("{kind: measured}", "nothing is trained"),
         ("{kind: trace, path: cpu.json}", "has no list 'order'"),
+        ("{kind: trace, path: nope.json}", "cannot read 'nope.json': there is no such file"),
+        ("{kind: trace, path: none.json}", "none.json: is not JSON"),
         ("{kind: trace, path: trace.json}", "has no tensor 'part0'"),
         (f"{FIXED} slow: [{{worker: 3, factor: 2}}]}}", "there is no worker 3"),
         (f"{FIXED} slow: [{{worker: 1, factor: 0.5}}]}}", "factor"),
