@@ -148,7 +148,9 @@ def _routings(subject: Subject) -> Iterator[Patch]:
 def _timeouts(subject: Subject) -> Iterator[Patch]:
     for key in subject.keys("timeout"):
         for divisor in (2, 4):
-            yield {f"collective.{key}": TIME.format(subject.plan.collective.sender.timeout_ps // divisor)}
+            timeout_ps = subject.plan.collective.sender.timeout_ps // divisor
+            digit_ps = 10 ** max(0, len(str(timeout_ps)) - 3)  # three digits are enough
+            yield {f"collective.{key}": TIME.format(timeout_ps // digit_ps * digit_ps)}
         if getattr(subject.sections.collective, key) != "auto":
             yield {f"collective.{key}": "auto"}
 
