@@ -336,10 +336,6 @@ class VariantPlan:
     admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
     seed: int = field(default=1, compare=False)
 
-    def renamed(self, name: str) -> VariantPlan:
-        jobs = [replace(job, label=name + job.label.removeprefix(self.name)) for job in self.jobs]
-        return replace(self, name=name, jobs=tuple(jobs))
-
     @property
     def job_names(self) -> tuple[str, ...]:
         # A single job has an empty name.

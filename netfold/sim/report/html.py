@@ -34,7 +34,7 @@ from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.page import inlined, template_of
 from netfold.sim.report.style import house_style, to_pdf
 from netfold.sim.report.words import fairness, setup, warnings
-from netfold.sim.results.folder import RunFolder, load
+from netfold.sim.results.folder import RunFolder, first_seed, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
 from netfold.sim.results.summary import kind
 
@@ -152,12 +152,12 @@ _CAPTIONS = {
 
 
 def build_report(path: Path) -> Path:
-    return write_report(load(path))
+    return write_report(first_seed(load(path)))
 
 
 def build_pdf(path: Path, name: str, width_inches: float) -> Path:
     """Write a figure of a run as PDF; see `write_pdf`."""
-    run = load(path)
+    run = first_seed(load(path))
     draw = {figure: partial(function, run) for figure, function in drawers(run).items()}
     return write_pdf(run.path, draw, name, width_inches)
 

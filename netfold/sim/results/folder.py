@@ -16,7 +16,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from os.path import isdir, isfile
 from pathlib import Path
@@ -38,6 +38,7 @@ from netfold.sim.processor import instructions
 from netfold.sim.results import format
 from netfold.sim.results.format import FORMAT, TABLES, nullable, schema, to_parquet
 from netfold.sim.results.records import PHASES, Records
+from netfold.sim.results.repeats import MARK
 
 # Read a run's folder back; anything else is refused with a reason.
 
@@ -78,6 +79,15 @@ class RunFolder:
     nodes: pl.DataFrame
     series: pl.DataFrame
     label: str = ""  # its name in a comparison, if that of its folder is another's, too
+
+
+def first_seed(run: RunFolder) -> RunFolder:
+    """A run whose tables have no repeats with further seeds: what a report draws."""
+    if not run.summary.get("repeats"):
+        return run
+    is_repeat = pl.col("variant").str.contains(MARK, literal=True)
+    tables: dict[str, Any] = {name: getattr(run, name).filter(~is_repeat) for name in TABLES}
+    return replace(run, **tables)
 
 
 SWEEP = "sweep.json"  # in the folder of a sweep, not in that of a run

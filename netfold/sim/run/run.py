@@ -16,7 +16,7 @@ from typing import Any
 from netfold.errors import InvariantError, NetfoldError, RunError, names_hint
 from netfold.sim.files import one_run, require_writable
 from netfold.sim.results.folder import RunData, Unfinished, write_run
-from netfold.sim.results.repeats import repeat_name
+from netfold.sim.results.repeats import first_name
 from netfold.sim.run.checkpoint import Checkpoints, CheckpointStore, Identity, Keeper
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.encoding_costs import WarmUps
@@ -138,9 +138,10 @@ def _plan(scenario: Scenario, names: Sequence[str]) -> Plan:
     networks = Networks()
     plan = _choose(resolve(scenario, networks), names)
     repeats = [
-        variant.renamed(repeat_name(variant.name, seed))
+        variant
         for seed in other_seeds
-        for variant in _choose(resolve(scenario.point((), seed), networks), names).variants
+        for variant in resolve(scenario.repeat(seed), networks).variants
+        if not names or first_name(variant.name) in names
     ]
     return replace(plan, variants=(*plan.variants, *repeats))
 

@@ -30,6 +30,7 @@ from netfold.errors import (
 )
 from netfold.sim.files import UnreadableError, text_of
 from netfold.sim.keys import Location, is_name, key_fields
+from netfold.sim.results.repeats import repeat_name
 from netfold.sim.scenario.mistakes import missing_key, naming, unknown_key, validated, without_consequences
 from netfold.sim.scenario.profile_keys import custom_profiles, with_profile_files
 from netfold.sim.scenario.sweep_keys import (
@@ -162,6 +163,15 @@ class Scenario(Header):
     def each_seed(self) -> tuple[int, ...]:
         # The seeds that its variants are run with.
         return each_seed(self.seed, self.seeds)
+
+    def repeat(self, seed: int) -> Scenario:
+        # With another seed, which the names of variants have, too.
+        other = self.point((), seed)
+        variants = [
+            variant.model_copy(update={"name": repeat_name(variant.name, seed)}) for variant in other.variants
+        ]
+        trees = {repeat_name(name, seed): tree for name, tree in other.trees.items()}
+        return replace(other, variants=tuple(variants), trees=trees)
 
     def point(self, values: Sequence[Node], seed: int) -> Scenario:
         # `values` has one of each axis. Mistakes are at the lines of the values.

@@ -40,6 +40,23 @@ def test_a_seed_of_several_gives_what_it_gives_alone(tmp_path: Path) -> None:
     assert list(joined.variants["name"]) == ["dense", "half"]
 
 
+@pytest.mark.slow
+def test_jobs_that_wait_and_a_training_are_repeated_and_reported(tmp_path: Path) -> None:
+    """Jobs take their names when they are admitted; figures are those of the first seed."""
+    jobs = [{"name": "a", "count": 2, "arrivals": {"kind": "poisson", "mean_gap": "10us"}}]
+    queue = netfold.run({**SCENARIO, "seeds": 2, "jobs": jobs, "admission": "fifo"}, out=tmp_path)
+    training = {"workload": {"kind": "training", "model": "mlp", "batch": 8, "steps": 2}, "seeds": 2}
+    trained = netfold.run({**SCENARIO, **training}, out=tmp_path)
+
+    assert list(queue.variants["name"]) == ["dense/a-1", "dense/a-2", "half/a-1", "half/a-2"]
+    assert len(queue.summary["repeats"]) == 8
+    assert queue.summary["answer"][0]["question"] == "makespan"
+    for run in (queue, trained):
+        page = run.report().read_text("utf-8")
+        assert f"seeds 1, {run.summary['seeds'][1]}" in page
+        assert "@" not in "".join(path.read_text("utf-8") for path in (run.path / "figures").iterdir())
+
+
 def test_what_has_no_mean_is_that_of_the_first_seed_and_the_verdict_that_of_the_worst() -> None:
     def entry(name: str, verdict: str, **metrics: object) -> dict[str, object]:
         return {"name": name, "verdict": verdict, "checks": [verdict], "metrics": metrics}
