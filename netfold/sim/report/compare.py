@@ -278,6 +278,8 @@ class Comparison(VerbResult):
     """Groups of variants that are compared with each other."""
     jobs: tuple[Mapping[str, Any], ...] = ()
     """What the summary says of jobs that come and go, for each variant with such jobs, and its run."""
+    answers: tuple[str, ...] = ()
+    """Who comes first in each group, by what the group is asked."""
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints; `jobs` only if there are any."""
@@ -319,7 +321,7 @@ class Comparison(VerbResult):
             *metric_columns(COMPARISON, [row.metrics for row in rows], left_out, beside),
             TableColumn("verdict", [verdict_text(row.verdict) for row in rows]),
         ]
-        return FittingTable("", self._legend(), _KEYS_COUNT + is_grouped, columns)
+        return FittingTable("", self._legend(), _KEYS_COUNT + is_grouped, columns, self.answers)
 
     def draw(self) -> Svg | None:
         """SVG of the aggregation times, the best rank first, split by what bounds them.
@@ -408,7 +410,20 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     )
     against = {row.against for row in rows if row.against}
     name = base.name if len(loaded) > 1 or len(against) != 1 else against.pop()
-    return Comparison(name, tuple(_ranked(rows, sort, groups)), notes, names, sort, groups, jobs)
+    ranked = tuple(_ranked(rows, sort, groups))
+    return Comparison(name, ranked, notes, names, sort, groups, jobs, tuple(answers(_asked(loaded))))
+
+
+def _asked(runs: Sequence[RunFolder]) -> list[Group]:
+    """The groups that the answer is about; of several runs, variants are named with the run's number."""
+    if len(runs) == 1:
+        return answered_in(runs[0].summary)
+    entries = []
+    for number, run in enumerate(runs, start=1):
+        for entry in run.summary["variants"]:
+            variant, slash, job = entry["name"].partition("/")
+            entries.append({**entry, "name": f"{variant} of run {number}{slash}{job}"})
+    return groups_of(entries)
 
 
 def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:

@@ -418,6 +418,11 @@ def test_variants_are_compared_by_name(write: Callable[..., Path]) -> None:
     first, second = write(RING, LOSSLESS), write(SLOWER, LOSSLESS)
     found = compare([first, second])
 
+    assert found.answers == (
+        "lossless of run 1 and lossless of run 2 tie for the shortest step: 88.0 µs, 3.36 × as fast as "
+        "ring of run 2 (296 µs); next is ring of run 1, 90.9 % slower",
+    )
+
     assert found.baseline == "quick/2026-11-21T19-12-51-seed7"
     assert [(row.run[-1], row.variant, row.ratios["aggregation_elements_per_s"]) for row in found.rows] == [
         ("7", "ring", 1.0),
