@@ -20,13 +20,15 @@ from tests.bench import loads
 loads.w1(10)
 buffers = loads.w4_words(25_000_000)
 loads.w4([[words[:256], sums[:256]] for words, sums in buffers])
+loads.w2(10)
 print(json.dumps([max(loads.w1(100_000).hops_per_cpu_s for _ in range(4)),
+                  max(loads.w2(2_000).hops_per_cpu_s for _ in range(3)),
                   max(loads.w4(buffers).hops_per_cpu_s for _ in range(4))]))
 """
 
 
 def rates(folder: Path) -> list[float]:
-    """Packet-hops per CPU-second of W1 and W4 with the source in a folder."""
+    """Packet-hops per CPU-second of W1, W2 and W4 with the source in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     found: list[float] = json.loads(
         subprocess.check_output([sys.executable, "-c", SCRIPT], cwd=folder, env=environment, text=True)
@@ -42,7 +44,7 @@ def main(commit: str) -> None:
             turns = [(rates(there), rates(HERE)) for _ in range(TURNS)]
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", there], cwd=HERE, check=True)
-    for index, load in enumerate(("W1", "W4")):
+    for index, load in enumerate(("W1", "W2", "W4")):
         before = max(turn[0][index] for turn in turns)
         now = max(turn[1][index] for turn in turns)
         print(
