@@ -18,6 +18,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import Merge, Merged, lift
 from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import OperationId
+from netfold.sim.collectives.in_network import aggregation_tree
 from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divide_units
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members
 from netfold.sim.engine.interface import Operation as ScheduledOperation
@@ -615,6 +616,28 @@ def test_sums_are_right_whatever_is_lost(tmp_path: Path, codec: str, faults: str
 
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
     assert result.jobs[0].journal.steps
+
+
+def test_parallel_trees_have_the_nearest_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four spines would each have a tree, if no more than two roots were looked at."""
+    monkeypatch.setattr(aggregation_tree, "PARALLEL_MAX", 2)
+    trees = job_plan(only(tmp_path, "collective.trees=4", text=RACKS)).collective.aggregations
+
+    assert {tree.switch for tree in trees} == {tree.switch for tree in trees[:2]}
+    assert len({tree.switch for tree in trees}) == 2
+
+
+def test_the_place_of_a_word_names_its_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[str] = []
+    original = InNetwork.leaks
+
+    def leaks(self: InNetwork) -> list[str]:
+        places.append(self.locate(0, OperationId(0, 0, 0), 0, 64))
+        return original(self)
+
+    monkeypatch.setattr(InNetwork, "leaks", leaks)
+    simulate(tmp_path, "collective.trees=2", "workload.elements=128", text=RACKS)
+    assert places[0].startswith("tree 1, slot ")
 
 
 def test_small_buckets_spread_over_the_trees(tmp_path: Path) -> None:
