@@ -53,6 +53,7 @@ from tests.sim.scenes import (
     job_plan,
     metrics_of,
     only,
+    refused,
     simulate,
     simulated,
     small_star,
@@ -628,16 +629,21 @@ def test_parallel_trees_have_the_nearest_roots(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_place_of_a_word_names_its_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[str] = []
-    original = InNetwork.leaks
+    """Asked for at the end, when a run asks what is left in slots."""
+    place = (0, OperationId(0, 0, 0), 0, 64)
+    monkeypatch.setattr(InNetwork, "leaks", lambda collective: [collective.locate(*place)])
+    result = simulate(tmp_path, "collective.trees=2", "workload.elements=128", text=RACKS)
+    assert "tree 1, slot " in next(check.detail for check in result.jobs[0].checks if "leak" in check.name)
 
-    def leaks(self: InNetwork) -> list[str]:
-        places.append(self.locate(0, OperationId(0, 0, 0), 0, 64))
-        return original(self)
 
-    monkeypatch.setattr(InNetwork, "leaks", leaks)
-    simulate(tmp_path, "collective.trees=2", "workload.elements=128", text=RACKS)
-    assert places[0].startswith("tree 1, slot ")
+def test_more_workers_than_folded_packets_have_rules_for(tmp_path: Path) -> None:
+    large = ("topology.hosts=17", "collective.frame=roce-1024")
+    only(tmp_path, *large, "workers=16")
+
+    assert refused(tmp_path, *large, "workers=17") == (
+        "--set: workers: SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers\n"
+        "  use 16 workers at most, or 64 words (256 B) a packet (collective.frame: udp-256)"
+    )
 
 
 def test_small_buckets_spread_over_the_trees(tmp_path: Path) -> None:
