@@ -151,6 +151,10 @@ def test_a_codec_a_model_and_gradients_can_be_objects(tmp_path: Path) -> None:
         netfold.run(base, gradients=rows[0], out=tmp_path)
     with pytest.raises(NetfoldError, match=r"model: .*<lambda> cannot be found in a file"):
         netfold.run(base, model=lambda: None, out=tmp_path)
+    fault = {"kind": "slow_host", "job": "k", "worker": 0, "factor": 2}
+    jobs = {"workers": 1, "topology.hosts": 10, "jobs": [{"name": f"j{at}"} for at in range(10)]}
+    with pytest.raises(NetfoldError, match=r"jobs: j0, j1, j2, j3, j4, j5, j6, j7$"):  # of hundreds, 8
+        netfold.run(base, set={**jobs, "faults": [fault]}, out=tmp_path)
 
 
 def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:

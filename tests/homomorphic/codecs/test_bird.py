@@ -246,6 +246,12 @@ def test_a_bucket_of_zeros_is_an_empty_message_that_all_understand(codec: Bird) 
     assert not folded(codec, gradients, Round(0, 0, 3, 1)).decoded[0].any()  # of tensors that nobody knows
 
 
+def test_rows_without_elements_have_a_norm_of_zero() -> None:
+    found = folded(BirdShared(), [np.array([1, -2], np.float32)], round_of([(3, 0, 0), (2, 1, 0)]))
+
+    assert found.messages[0][0][0].words.view(np.float32).tolist() == [0, 2]  # the largest of each layer
+
+
 def test_which_tensors_are_rows_and_which_ride() -> None:
     tensors = (
         Tensor("conv.bias", (6,), "conv", 0),

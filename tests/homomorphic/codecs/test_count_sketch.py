@@ -239,7 +239,8 @@ def test_momentum_is_charged_for() -> None:
 def test_a_sketch_and_its_estimates_are_charged_for(values: Any, is_scaled: int) -> None:
     """Of 1000 elements in 3 rows. To scale its 102 counters they are read twice more, for one exponent."""
     encoder = CountSketch(feedback=False, values=values, rows=3).worker(0, 1, 0)
-    (message,) = next(encoder.exchange(*normal(1000, 1), Round(0, 0, 1, SEED)))
+    exchange = encoder.exchange(*normal(1000, 1), Round(0, 0, 1, SEED))
+    (message,) = next(exchange)
     sketch = 4 * 102
     work, decode_work = message.work, message.decode_work
 
@@ -251,6 +252,11 @@ def test_a_sketch_and_its_estimates_are_charged_for(values: Any, is_scaled: int)
     assert decode_work.written_bytes == 4 * 1000 + is_scaled * sketch
     # An element's counters get its signs, and each is compared with all; to scale back takes one each.
     assert decode_work.flops == 1000 * (3 + 3 * 3) + is_scaled * 102
+    if is_scaled:
+        return
+    # 40 candidates: their places, of 8 bytes, and values are read; the values are written.
+    (values_of,) = exchange.send((Merged(message.words, 1),))
+    assert (values_of.work.read_bytes, values_of.work.written_bytes) == (40 * (4 + 8), 40 * 4)
 
 
 def test_what_it_declares() -> None:

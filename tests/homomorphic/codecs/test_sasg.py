@@ -20,6 +20,7 @@ from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import WORD_MAX, Merge, Merged, Words
 from netfold.homomorphic.message import Gradient, Message, Round, Step, Tensor
 from netfold.testing import check_codec
+from tests.homomorphic.gradients import folded as aggregated
 from tests.reference.systems.sasg import Array, Settings, Tensors, train
 
 SHAPES = (4, 12), (4,)
@@ -503,6 +504,7 @@ def test_values_that_are_not_finite_are_refused(codec: Codec) -> None:
     training.gradients = lambda step: [gradient] * 2  # type: ignore[method-assign]
     with pytest.raises(EncodeError, match=r"gradient\[3\] is nan"):
         training.step()
+    assert aggregated(codec, [gradient[:0]] * 2).messages == []  # nothing is refused and nothing sent
 
 
 def test_values_too_large_for_the_grid_are_refused() -> None:

@@ -211,6 +211,7 @@ def test_every_tensor_sends_its_share() -> None:
 
     assert sent(TopK(0.5)) == [0, 1, 5, 6]  # two of four, two of three
     assert sent(TopK(0.5, of="bucket")) == [0, 1, 2, 3]
+    assert TopK(0.5).bits_per_element(3) == (32, 64)  # an index and a value of each other element
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])

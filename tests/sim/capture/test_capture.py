@@ -23,7 +23,14 @@ from netfold.errors import DataError, RunError
 from netfold.sim.capture import recording_files as capture_parts
 from netfold.sim.capture import recording_files as layout
 from netfold.sim.capture.capture import CaptureSettings, check_settings
-from netfold.sim.capture.recording_files import RecordingParts, join_parts, read_trace, require_space
+from netfold.sim.capture.recording_files import (
+    RecordingParts,
+    TensorRow,
+    join_parts,
+    most_bytes,
+    read_trace,
+    require_space,
+)
 from netfold.sim.studies.codec_study_gradients import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
@@ -599,6 +606,13 @@ def test_space_on_the_disk_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     require_space(tmp_path, 1000)
     with pytest.raises(DataError, match="takes up to 1,001 bytes, 1,000 are free"):
         require_space(tmp_path, 1001)
+
+
+def test_the_most_that_a_step_takes() -> None:
+    """A table may have gradients in all rows, each with its number."""
+    row = TensorRow(name="w", shape=[10, 4], dtype="float16", layout="dense")
+    table = row.model_copy(update={"name": "t", "layout": "rows"})
+    assert most_bytes([row, table]) == 2 * 40 + 2 * 40 + 8 * 10
 
 
 def test_settings_have_limits(tmp_path: Path) -> None:

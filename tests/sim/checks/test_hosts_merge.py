@@ -344,6 +344,8 @@ def test_the_replay_follows_the_hops() -> None:
 
     found = HostReplay().examine((0, 0), [operation(3 * [Merged(right, 3)])], {(0, 0): ORDER})
     assert (3 * right.size, 0, "") == (found.words, found.wrong, found.first)
+    alone = HostReplay().examine((0, 0), [operation([Merged(lists(1)[0], 1)])], {(0, 0): [[]]})
+    assert (alone.words, alone.wrong) == (lists(1)[0].size, 0)
 
 
 def test_one_wrong_word_and_words_that_are_missing_are_found_and_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Message
+from netfold.sim.collectives.host_messages import chunks_of
+from netfold.sim.collectives.kinds.parameter_server import ServerPlan
 from tests.examples import examples
 from tests.reference.collectives import programs
 from tests.sim.collectives.test_schedules import Timed, on, tree_network
 from tests.sim.exchanges import FRAME, gathering, serving
-from tests.sim.scenes import Exchanged, small_star
+from tests.sim.scenes import DENSE, Exchanged, job_plan, only, small_star
 
 WINDOWS = [(4, 2), (40, 4), (512, 16)]
 
@@ -46,6 +49,18 @@ def test_every_worker_has_all_messages_when_the_oracle_says(data: st.DataObject)
     ends_ps = timed.timed(messages)
 
     assert ends_ps == {rank: hosts.done_ps[rank] for rank in range(workers)}
+
+
+@pytest.mark.parametrize(("words", "sizes"), [(0, [0]), (4, [4]), (8, [4, 4]), (9, [4, 4, 1])])
+def test_chunks_cover_a_message(words: int, sizes: list[int]) -> None:
+    assert [chunk.size for chunk in chunks_of(np.zeros(words, np.int32), 4)] == sizes
+
+
+def test_servers_beside_workers_are_spread_over_them(tmp_path: Path) -> None:
+    beside = "collective={kind: parameter_server, servers: 2, placement: beside_workers}"
+    plan = job_plan(only(tmp_path, beside, DENSE, "workers=4")).collective
+    assert isinstance(plan, ServerPlan)
+    assert plan.owners == (0, 2)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 7])

@@ -18,6 +18,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import Merge, Merged, lift
 from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import OperationId
+from netfold.sim.collectives.in_network import aggregation_tree
 from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divide_units
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members
 from netfold.sim.engine.interface import Operation as ScheduledOperation
@@ -52,6 +53,7 @@ from tests.sim.scenes import (
     job_plan,
     metrics_of,
     only,
+    refused,
     simulate,
     simulated,
     small_star,
@@ -615,6 +617,33 @@ def test_sums_are_right_whatever_is_lost(tmp_path: Path, codec: str, faults: str
 
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
     assert result.jobs[0].journal.steps
+
+
+def test_parallel_trees_have_the_nearest_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four spines would each have a tree, if no more than two roots were looked at."""
+    monkeypatch.setattr(aggregation_tree, "PARALLEL_MAX", 2)
+    trees = job_plan(only(tmp_path, "collective.trees=4", text=RACKS)).collective.aggregations
+
+    assert {tree.switch for tree in trees} == {tree.switch for tree in trees[:2]}
+    assert len({tree.switch for tree in trees}) == 2
+
+
+def test_the_place_of_a_word_names_its_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for at the end, when a run asks what is left in slots."""
+    place = (0, OperationId(0, 0, 0), 0, 64)
+    monkeypatch.setattr(InNetwork, "leaks", lambda collective: [collective.locate(*place)])
+    result = simulate(tmp_path, "collective.trees=2", "workload.elements=128", text=RACKS)
+    assert "tree 1, slot " in next(check.detail for check in result.jobs[0].checks if "leak" in check.name)
+
+
+def test_more_workers_than_folded_packets_have_rules_for(tmp_path: Path) -> None:
+    large = ("topology.hosts=17", "collective.frame=roce-1024")
+    only(tmp_path, *large, "workers=16")
+
+    assert refused(tmp_path, *large, "workers=17") == (
+        "--set: workers: SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers\n"
+        "  use 16 workers at most, or 64 words (256 B) a packet (collective.frame: udp-256)"
+    )
 
 
 def test_small_buckets_spread_over_the_trees(tmp_path: Path) -> None:

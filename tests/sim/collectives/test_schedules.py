@@ -32,7 +32,15 @@ from netfold.sim.collectives.kinds.halving_doubling import HalvingDoubling
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.collectives.kinds.torus_2d import Torus2d
 from netfold.sim.collectives.kinds.tree import Tree, binary_tree
-from netfold.sim.collectives.transfers import Cut, Outline, ScheduleBuilder, equal_cuts
+from netfold.sim.collectives.transfers import (
+    Cut,
+    Outline,
+    ScheduleBuilder,
+    Step,
+    Transfers,
+    equal_cuts,
+    outline_of,
+)
 from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.sim.workload.hardware import Device
@@ -410,9 +418,22 @@ def test_costs_of_any_number_of_workers(workers: int) -> None:
         assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
         assert (outline.hops, outline.transfers) == (ways, transfers)
         assert pace.latency_ps == ways * way_ps(1)
+        assert {channel for level in outline.levels for channel in level.channel.tolist()} == {0}
     for trees in (1, 2):
         outline = Tree(kind="tree", trees=trees).outline(workers)
         assert (outline.hops, outline.transfers) == (2 * rounds, 2 * (workers - 1) * trees)
+
+
+def test_levels_are_the_same_where_all_their_steps_are() -> None:
+    """0 and 1 exchange three times; 2 and 3 send at the first two levels, not to the same."""
+    pair, turned = np.array([0, 1]), np.array([1, 0])
+    steps = [Step(pair, turned, 0), Step(np.array([3]), np.array([2]), 0)]
+    steps += [Step(pair, turned, 0), Step(np.array([2]), np.array([3]), 0), Step(pair, turned, 0)]
+    outline = outline_of(Transfers(4, 1, steps))
+
+    assert [(level.times, level.source.tolist()) for level in outline.levels] == [
+        (1, [0, 1, 3]), (1, [0, 1, 2]), (1, [0, 1])
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5, 8])

@@ -341,6 +341,11 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, pack
     assert carrier.time_ps([MessageSize(words)]) == pytest.approx(found, rel=0.08)
 
 
+def test_words_of_a_worker_alone_take_the_least_time() -> None:
+    routed = Routed.by_seed(Ring(kind="ring").outline(1), small_star(2), range(1), 1)
+    assert carrier_of(routed, FRAME, NoDevice()).latency_ps == 1  # no way, and no division by zero
+
+
 @pytest.mark.parametrize("frame", [FRAME, *frames().values()], ids=lambda frame: frame.name)
 @pytest.mark.parametrize(("workers", "packets"), [(2, 1), (2, 3), (3, 4), (5, 1), (8, 2)])
 def test_time_of_a_ring_on_an_idle_network(frame: Frame, workers: int, packets: int) -> None:

@@ -33,6 +33,7 @@ from tests.sim.engine.small import (
     atp_job,
     changed,
     compiled,
+    flow,
     gradients,
     job,
     link_between,
@@ -140,6 +141,19 @@ def test_the_hosts_whose_packets_are_on_a_link() -> None:
     marked = {link: set(np.flatnonzero(seen.hosts[link]).tolist()) for link in (*up, *down)}
     assert [marked[link] for link in up] == [{0}, {1}, {2}]
     assert [marked[link] for link in down] == [{0}, {0, 1}, {2}]  # host 1 gets the flow of host 0
+
+
+def test_a_flow_waits_in_vain_where_its_packets_are_lost() -> None:
+    """Of three flows the first loses its packet, when it would have arrived; marks lie two by two."""
+    network = star_of(WORKERS)
+    engine = compiled(network, rules=[Rule(Fate.LOSS, 1.0, (link_between(network, WORKERS, 1),))])
+    for source, target in ((0, 1), (1, 0), (2, 0)):
+        engine.open_flow(flow(source, target, np.zeros(4, np.int32)))
+    seen = seen_of(engine)._replace(live=np.zeros((9, 2), np.uint8))
+    for at_ps, waiting, dead in ((2 * (X + D) - 1, 3, 0), (2 * (X + D) + 1, 2, 1)):  # the second arrives
+        engine.run(at_ps)
+        look(engine.world, seen, at_ps, True)
+        assert (seen.waiting[0, OUTSTANDING], seen.waiting[0, DEAD]) == (waiting, dead)
 
 
 def test_shares_are_those_of_a_jobs_open_transfers() -> None:

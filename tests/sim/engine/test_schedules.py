@@ -116,6 +116,22 @@ def test_words_that_are_only_counted_take_as_long(engine: Make) -> None:
     assert end_ps(engine, given, own) == end_ps(engine, operation(ring_schedule(4), 37))
 
 
+@pytest.mark.parametrize("merge", [Merge.ADD, Merge.MAX])
+@pytest.mark.parametrize("present", [1, 0])
+def test_absent_workers_change_nothing(engine: Make, merge: Merge, present: int) -> None:
+    """Of one worker the result is its words; of none, those that change no others."""
+    given, own = operation(ring_schedule(3), 6, merge), np.arange(-3, 3, dtype=np.int32)
+    sim = engine(star_of(3))
+    number = sim.open_schedule(given)
+    for worker in range(3):
+        sim.begin(number, worker, own, is_absent=worker >= present)
+    run(sim, 3)
+
+    nothing = np.iinfo(np.int32).min if merge is Merge.MAX else 0
+    assert given.result is not None
+    assert given.result.tolist() == (own.tolist() if present else [nothing] * 6)
+
+
 @pytest.mark.parametrize("merge_ps", [1, 3 * X])
 def test_a_merge_takes_its_time(engine: Make, merge_ps: int) -> None:
     given = operation(schedule(2, 1, *THERE_AND_BACK), 4)
@@ -216,6 +232,17 @@ def test_a_ring_takes_buffers_of_one_message() -> None:
     engine.close_schedule(number)
     following = engine.open_schedule(operation(ring_schedule(workers), words, Merge.ADD))
     assert engine._schedules[following].row == opened.row  # its row too is used again
+
+
+def test_buffers_are_given_to_the_schedule_that_is_short() -> None:
+    engine = Engine(star_of(3), 1)
+    numbers = [engine.open_schedule(operation(ring_schedule(3), 30, Merge.ADD, number=at)) for at in range(3)]
+    opened = [engine._schedules[number] for number in numbers]
+    had = [each.buffers for each in opened]
+
+    engine.world.clock["short_of"] = 1 + opened[1].row
+    engine._grow()
+    assert [each.buffers > before for each, before in zip(opened, had, strict=True)] == [False, True, False]
 
 
 def test_the_torus_takes_all_merges_in_one_order() -> None:

@@ -19,7 +19,7 @@ from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.engine.observe import _waiting_for
-from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
+from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric, Sampler
 from netfold.sim.network.stall import StalledError
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
@@ -129,6 +129,11 @@ def test_reports_and_comparisons_without_rounds(tmp_path: Path) -> None:
     assert comparison.notes == (
         f"{name}: 'dead', 'deaf', 'ring' stalled, the numbers are those of the finished steps",
     )
+
+
+@pytest.mark.parametrize(("hosts", "kept"), [(2, 4), (30, 48)])
+def test_samples_have_48_links_at_most(hosts: int, kept: int) -> None:
+    assert Sampler(Engine(small_star(hosts), 1), 1)._seen.links.size == kept
 
 
 def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,13 @@ def stalled(folder: Path, *sets: str) -> tuple[dict[str, Any], str]:
     return variant, variant["checks"][0]["detail"]
 
 
+def test_who_encodes_for_long_is_waited_for(tmp_path: Path) -> None:
+    """6 s longer than the others, where traffic that rests for 1 s is stalled."""
+    device = "device={kind: fixed, forward: 0s, backward: 0s, memory_rate: 200Gbps, launch: 3s}"
+    result = scenes.simulate(tmp_path, device, "faults=[{kind: slow_host, worker: 1, factor: 3}]")
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
+
+
 def test_every_bucket_in_flight_is_named(tmp_path: Path) -> None:
     """Worker 0's messages are lost: it waits for those of the others, which cannot go on either."""
     variant, _ = stalled(tmp_path, *RING, overlap(3), "faults=[{kind: loss, rate: 100%, links: ['h0->s0']}]")

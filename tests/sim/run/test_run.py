@@ -201,6 +201,7 @@ def test_a_run_folder_says_what_was_run(tmp_path: Path, plain: None) -> None:
 
     assert summary["description"] == "Three workers."
     assert summary["sets"] == ["topology.rate=25Gbps"]
+    assert summary["chosen"] == []  # all
     assert plain == {
         "topology": {"kind": "star", "hosts": 4, "rate": "25Gbps", "delay": "1us", "switch": "tofino1"},
         "workers": {"count": 3},

@@ -207,16 +207,6 @@ def test_mistakes_in_full(tmp_path: Path, mistake: str) -> None:
     assert f"tiny.yaml:{told}" == refused(tmp_path, text=TINY.replace(old, new))
 
 
-def test_more_workers_than_folded_packets_have_rules_for(tmp_path: Path) -> None:
-    large = ("topology.hosts=17", "collective.frame=roce-1024")
-    plan(tmp_path, *large, "workers=16")
-
-    assert refused(tmp_path, *large, "workers=17") == (
-        "--set: workers: SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers\n"
-        "  use 16 workers at most, or 64 words (256 B) a packet (collective.frame: udp-256)"
-    )
-
-
 def test_slots_up_to_what_the_registers_hold(tmp_path: Path) -> None:
     assert job_of(only(tmp_path, "collective.slots=11264")).slots_count == 11264
     # The ideal switch has no such limit.

@@ -376,6 +376,8 @@ def test_a_study_compares_charged_with_measured_times(clock: Clock, monkeypatch:
     speed = studied(codec).timed[0]
     assert (speed.encode_bytes, speed.decode_bytes) == (5 * 10**9, 5 * 10**9)
     assert (speed.encode_charge, speed.decode_charge) == (0.25, 0.125)  # 5 GB at 20 GB/s take 0.25 s
+    shown = printed(studied(codec).tables()[-1], 200)
+    assert cells(shown)[-1][-6:] == ["1.00 s", "250 ms", "0.250 ×", "2.00 s", "250 ms", "0.125 ×"]
 
 
 @dataclass
