@@ -92,3 +92,24 @@ def test_seeds_that_a_run_cannot_have(tmp_path: Path) -> None:
         netfold.validate({**SCENARIO, "seeds": [3, 3]})
     with pytest.raises(ScenarioError, match=r"seeds: the points of a sweep have seeds of their own"):
         netfold.validate({**SCENARIO, "seeds": 2, "sweep": {"workers": [1, 2]}})
+
+
+def test_scores_are_means_of_the_tests_that_all_seeds_had() -> None:
+    def entry(name: str, *scores: float) -> dict[str, object]:
+        tests = [
+            {"steps": 10 * (1 + at), "time_us": 5.0 * (1 + at), "score": s} for at, s in enumerate(scores)
+        ]
+        return {"name": name, "verdict": "pass", "checks": [], "metrics": {}, "scores": tests}
+
+    summary = {
+        "variants": [entry("a", 0.5, 0.75, 0.8), entry("a@7", 0.5, 0.25)],
+        "warnings": [],
+        "injected": [],
+    }
+
+    (variant,) = with_means(summary, (1, 7))["variants"]
+
+    assert variant["scores"] == [
+        {"steps": 10, "time_us": 5.0, "score": 0.5},
+        {"steps": 20, "time_us": 10.0, "score": 0.5, "range": [0.25, 0.75]},
+    ]

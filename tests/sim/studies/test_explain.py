@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,14 @@ import polars as pl
 import pytest
 
 import netfold
+from netfold.errors import NetfoldError
 from netfold.sim.report.answer import QUESTIONS, SINCE_LAST_RANK
 from netfold.sim.results.records import TimePart
+from netfold.sim.scenario.load import load, scenario_of, sets_of
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.studies import explain
 from netfold.sim.studies.explain import Explanation, Tried, parts_of
-from netfold.sim.studies.remedies import REMEDIES, Price
+from netfold.sim.studies.remedies import REMEDIES, Price, Subject
 from tests.command_line import run_command
 from tests.examples import nightly
 from tests.sim.studies.promises import DRAWN, all_promises, promise_of, summary_of
@@ -150,6 +154,80 @@ def test_rates_come_after_settings_and_codecs_that_change_the_sums_after_rates(
     assert explanation.parts["share"].sum() == pytest.approx(1.0)
     refused = explanation.tried.filter(pl.col("change") == "codec={kind: none}")["reason"].item()
     assert refused.startswith("switch profile 'tofino1' cannot merge words by float_add")
+
+
+LEAVES = {
+    "kind": "leaf_spine",
+    "leaves": 2,
+    "hosts_per_leaf": 4,
+    "spines": 2,
+    "rate": "25Gbps",
+    "switch": "tofino1",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"collective": {"kind": "in_network", "slots": 16, "timeout": "1ms"}},
+            {
+                "collective.slots": [8, 4, 32, 64],
+                "collective.timeout": ["500us", "250us", "auto"],
+                "workers.placement": ["spread", "random", "rails"],
+                "topology.switch": ["tofino2"],
+                "topology.rate": ["50Gbps"],
+            },
+        ),
+        (
+            {"collective": {"kind": "ring", "chunk": "64KiB"}, "codec": {"kind": "none"}},
+            {"collective.chunk": ["16KiB", "4KiB", "256KiB"], "collective.channels": [2, 4]},
+        ),
+        (
+            {
+                "collective": {"kind": "tree"},
+                "device": {"kind": "roofline", "name": "v100"},
+                "workload": {"kind": "training", "model": "mlp"},
+            },
+            {"device.name": ["a100", "h100"], "overlap.buckets_in_flight": [4, 16]},
+        ),
+        (
+            {
+                "collective": {"kind": "parameter_server", "servers": 1},
+                "hosts": {"cores": 2, "per_packet_receive": "100ns"},
+                "device": {
+                    "kind": "fixed",
+                    "forward": "2ms",
+                    "backward": "4ms",
+                    "slow": [{"worker": 1, "factor": 2}],
+                },
+            },
+            {"hosts.cores": [4, 8], "device.forward": ["1ms"], "device.slow": [[]]},
+        ),
+    ],
+)
+def test_changes_are_values_of_keys_that_the_scenario_has(
+    changes: dict[str, Any], expected: dict[str, list[Any]]
+) -> None:
+    """Each is one that the loader takes, or refuses for what the job needs; these are among them."""
+    scenario = {**HELD, "topology": LEAVES, "workers": 4, **changes}
+    plan = resolve(load(scenario_of(scenario)))
+    written, job, network = plan.scenario.variants[0], plan.variants[0].jobs[0], plan.variants[0].network
+    link = network.link_names[0]
+    subject = Subject(
+        written, written.topology, written.routing, job, network, [{"cause": "link", "where": link}]
+    )
+
+    offered: dict[str, list[Any]] = {}
+    for patch in (patch for remedy in REMEDIES for patch in remedy.changes(subject)):
+        for path, value in patch.items():
+            offered.setdefault(path, []).append(value)
+        with contextlib.suppress(NetfoldError):
+            resolve(load(scenario_of(scenario), sets_of(patch)))
+
+    assert {
+        path: [value for value in values if value not in offered[path]] for path, values in expected.items()
+    } == {path: [] for path in expected}
 
 
 def test_every_question_is_about_a_time() -> None:
