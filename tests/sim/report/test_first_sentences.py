@@ -280,6 +280,8 @@ def fill(template: str, values: Mapping[str, float], baseline: str | None, **mor
         text = text.replace(alone, together) if len(first) > 1 else text
     if len(following) > 1:
         text = text.replace("next is", "next are")
+    if following == [baseline]:  # which is named already
+        text = re.sub(r"; next [^;]*", "", text)
     if baseline is not None:
         more |= {"gain": f"{digits(values[baseline] / best)} ×", "baseline_time": time(values[baseline])}
         more |= {"slowest": baseline, "slowest_uncompressed": baseline}
