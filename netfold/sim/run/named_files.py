@@ -216,8 +216,8 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         "variants": variants,
         "chosen": chosen if len(chosen) < len(plan.scenario.variants) else [],
     }
-    whole, seeds = {**summary, **shown}, plan.scenario.each_seed()
-    return with_answer(with_means(whole, seeds) if len(seeds) > 1 else whole)
+    whole, scenario = {**summary, **shown}, plan.scenario
+    return with_answer(whole if scenario.seeds == 1 else with_means(whole, scenario.each_seed()))
 
 
 def _with_compute(entry: dict[str, Any]) -> dict[str, Any]:

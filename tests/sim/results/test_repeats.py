@@ -85,6 +85,18 @@ def test_what_has_no_mean_is_that_of_the_first_seed_and_the_verdict_that_of_the_
     assert joined["injected"] == [{"variant": "a"}]
 
 
+def test_a_list_of_one_seed_is_explained_with_a_command_that_runs(tmp_path: Path) -> None:
+    run = netfold.run(
+        {**SCENARIO, "seeds": [3], "variants": [{"name": "dense"}], "codec": {"kind": "none"}}, out=tmp_path
+    )
+    explanation = netfold.explain(run)
+
+    assert (run.summary["seeds"], [row["seed"] for row in run.summary["repeats"]]) == ([3], [3])
+    command = explanation.command(explanation.all_tried[0])
+    assert "--set seeds=1" in command
+    assert command.endswith("--seed 3")
+
+
 def test_seeds_that_a_run_cannot_have(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"seeds: lists the seeds, so --seed changes nothing"):
         netfold.run({**SCENARIO, "seeds": [3]}, seed=1, out=tmp_path)
