@@ -331,7 +331,7 @@ def explain(
     The shares of a step are those of its critical path, from the tables of the run. Changes that make sense
     for it (more slots, another frame, chunk, tree, codec or collective, overlap, a higher rate) are simulated
     one at a time, for a few steps with the same seed, beside the variant as it is: a gain is computed, not
-    guessed. A change that saves less than 1 % is no advice. Settings come first, then what needs other
+    guessed. A change that saves less than 2 % is no advice. Settings come first, then what needs other
     hardware, then what changes the sums. Each has the command that applies it. Nothing is written.
     """
     from netfold.sim.studies.explain import explain_run

@@ -25,7 +25,15 @@ from netfold.sim.checks.checks import covered_ps
 from netfold.sim.files import one_run
 from netfold.sim.processor import pin
 from netfold.sim.report import words
-from netfold.sim.report.answer import MAKESPAN, THROUGHPUT, TIME_TO_TARGET, Question, answered_in, groups_in
+from netfold.sim.report.answer import (
+    MAKESPAN,
+    MODEL_ERROR,
+    THROUGHPUT,
+    TIME_TO_TARGET,
+    Question,
+    answered_in,
+    groups_in,
+)
 from netfold.sim.report.causes import described
 from netfold.sim.report.display import VerbResult
 from netfold.sim.results import folder
@@ -43,7 +51,9 @@ from netfold.sim.studies.remedies import COMPUTE, REMEDIES, Patch, Price, Remedy
 from netfold.sim.workload.workload_keys import Workloads
 from netfold.units import PS_PER_US
 
-LEAST_GAIN = 0.01
+LEAST_SHARE = 0.01
+"""The share of a step that a job waits for a cause from which on its remedies are tried."""
+LEAST_GAIN = MODEL_ERROR
 """Share of the time that a change saves at least, to be advice."""
 STEPS_MAX = 8
 """The most steps of a simulation …"""
@@ -270,7 +280,7 @@ class Explanation(VerbResult):
     parts
         A row for every part of the time of a step, the largest first: cause, where, stage, time_us, share.
     advice
-        A row for every change that saves 1 % or more, the best first: remedy, change (arguments of `--set`),
+        A row for every change that saves 2 % or more, the best first: remedy, change (arguments of `--set`),
         price, time_us, gain (share of the time), nmse. Settings come first, then what needs other hardware,
         then what changes the sums: that may cost accuracy, which the time of a step does not show.
     tried
@@ -383,7 +393,7 @@ class Explanation(VerbResult):
         if not self.advised:
             count = sum(tried.time_us is not None for tried in self.all_tried)
             changes = f"{words.format_count(count, 'change')} simulated for {simulated}"
-            return [f"Nothing found that shortens it by 1 %: {changes}."]
+            return [f"Nothing found that shortens it by 2 %: {changes}."]
         of = f"{simulated} of {self.steps_count}" if self.steps < self.steps_count else simulated
         lines = [f"What would shorten it, each change simulated for {of}:"]
         for rank, tried in enumerate(self.advised, start=1):
@@ -516,7 +526,7 @@ def _try_all(
     subject = trial.subject(bounds)
     changes: dict[str, tuple[Remedy, Patch]] = {}
     for remedy in REMEDIES:
-        if sum(shares[cause] for cause in sorted(remedy.causes)) >= LEAST_GAIN:
+        if sum(shares[cause] for cause in sorted(remedy.causes)) >= LEAST_SHARE:
             for patch in remedy.changes(subject):
                 changes.setdefault(SEPARATOR.join(_sets(patch)), (remedy, patch))
     total = trial.steps * (1 + len(changes))

@@ -117,7 +117,7 @@ def test_advice_in_words() -> None:
         "1 change cannot be made; -v says why.",
     ]
     assert told(tried("slots", "slots=4", 99.5)).lines()[3:] == [
-        "Nothing found that shortens it by 1 %: 1 change simulated for 2 steps.",
+        "Nothing found that shortens it by 2 %: 1 change simulated for 2 steps.",
         "1 other change would save less, or cost time.",
     ]
 
@@ -241,7 +241,7 @@ def test_the_command_line(held: netfold.Run, only: Callable[..., None]) -> None:
     found = json.loads(run_command("explain", held.path, "--json").stdout)
 
     assert printed.stdout.startswith("fewer: a step takes ")
-    assert "Nothing found that shortens it by 1 %: 0 changes simulated for 2 steps.\n" in printed.stdout
+    assert "Nothing found that shortens it by 2 %: 0 changes simulated for 2 steps.\n" in printed.stdout
     assert (found["variant"], found["advice"], found["of_steps"]) == ("few", [], 12)
     wrong = run_command("explain", held.path, "fw")
     assert wrong.exit_code == 2
