@@ -206,7 +206,7 @@ def run(  # noqa: PLR0913  one argument an option
     A scenario may name a Python file (model: ./mine.py:make), whose code then runs with your rights. A line
     on stderr says so; with --no-code the scenario is refused.
 
-    Training computes with AVX2 alone, so that results are the same on all x86-64 processors that have it.
+    Training computes with AVX2 alone, so that results do not depend on what else a processor has.
     With --native PyTorch uses all that this processor has, and the result says that others get other bits.
     """
     scenario = _read_scenario(file, sets, seed, no_code)

@@ -73,11 +73,11 @@ addEventListener("load", async () => {
 
 
 def browser() -> str:
-    found = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if found is None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if browser is None:
         told = "needs a browser: apt-get install chromium"
         pytest.fail(told) if os.environ.get("CI") == "true" else pytest.skip(told)
-    return found
+    return browser
 
 
 @pytest.mark.processes
@@ -102,9 +102,9 @@ def test_a_browser_sorts_filters_shows_numbers_opens_and_saves(
         timeout=120,
         check=True,
     )
-    found = re.search(r'data-seen="([^"]*)"', done.stdout)
-    assert found, done.stderr[-2000:]
-    seen = json.loads(html.unescape(found[1]))
+    recorded = re.search(r'data-seen="([^"]*)"', done.stdout)
+    assert recorded, done.stderr[-2000:]
+    seen = json.loads(html.unescape(recorded[1]))
 
     order = [fake.name for fake in fakes]
     assert seen["before"] == seen["descending"] == order

@@ -31,7 +31,7 @@ def samples() -> Samples:
 
 
 def test_series_are_means_over_equal_stretches() -> None:
-    found = series_records("ring", samples(), ["a->b", "b->a", "c->a"], [150 + 7 * BINS, 90, 0])
+    records = series_records("ring", samples(), ["a->b", "b->a", "c->a"], [150 + 7 * BINS, 90, 0])
     first, last = SPANS[0][0], SPANS[-1][1]
     units, link, queue = (np.zeros(last - first) for _ in range(3))
     for (start, end), waiting, busy, queue_ps in zip(SPANS, OUT, BUSY, QUEUES_PS, strict=True):
@@ -39,15 +39,15 @@ def test_series_are_means_over_equal_stretches() -> None:
         link[start - first : end - first] = busy.get(1, 0) / (end - start)
         queue[start - first : end - first] = queue_ps / 1e6
 
-    assert len(found) == BINS * 5  # three links, the queue, units
-    assert {record.where for record in found if record.quantity == LINK_BUSY} == {"a->b", "b->a", "c->a"}
-    assert not [record for record in found if record.quantity == LOST]
+    assert len(records) == BINS * 5  # three links, the queue, units
+    assert {record.where for record in records if record.quantity == LINK_BUSY} == {"a->b", "b->a", "c->a"}
+    assert not [record for record in records if record.quantity == LOST]
     for name, where, level, of in (
         (UNITS, "", units, np.mean),
         (LINK_BUSY, "b->a", link, np.mean),
         (QUEUE, "", queue, np.max),
     ):
-        rows = [record for record in found if (record.quantity, record.where) == (name, where)]
+        rows = [record for record in records if (record.quantity, record.where) == (name, where)]
         assert [rows[0].start_ps, rows[-1].end_ps, len(rows)] == [first, last, BINS]
         for before, after in pairwise(rows):
             assert before.end_ps == after.start_ps

@@ -238,11 +238,15 @@ def test_every_question_is_about_a_time() -> None:
 def test_the_command_line(held: netfold.Run, only: Callable[..., None]) -> None:
     only("fewer packets in flight, which lose less")
     printed = run_command("explain", held.path, "fewer")
-    found = json.loads(run_command("explain", held.path, "--json").stdout)
+    printed_object = json.loads(run_command("explain", held.path, "--json").stdout)
 
     assert printed.stdout.startswith("fewer: a step takes ")
     assert "Nothing found that shortens it by 2 %: 0 changes simulated for 2 steps.\n" in printed.stdout
-    assert (found["variant"], found["advice"], found["of_steps"]) == ("few", [], 12)
+    assert (printed_object["variant"], printed_object["advice"], printed_object["of_steps"]) == (
+        "few",
+        [],
+        12,
+    )
     wrong = run_command("explain", held.path, "fw")
     assert wrong.exit_code == 2
     assert "there is no variant 'fw'\n  " in wrong.stderr
@@ -251,10 +255,10 @@ def test_the_command_line(held: netfold.Run, only: Callable[..., None]) -> None:
 @nightly
 def test_first_advice_keeps_its_promise() -> None:
     """On all scenarios that come with netfold, and on those that the soak draws."""
-    found = list(all_promises(7, DRAWN))
-    median, ninetieth, nothing, losses = summary_of(found)
+    promises = list(all_promises(7, DRAWN))
+    median, ninetieth, nothing, losses = summary_of(promises)
 
-    assert median <= 0.1, found
-    assert ninetieth <= 0.25, found
-    assert nothing <= 0.3, found
+    assert median <= 0.1, promises
+    assert ninetieth <= 0.25, promises
+    assert nothing <= 0.3, promises
     assert losses == []
