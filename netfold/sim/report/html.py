@@ -42,15 +42,7 @@ from netfold.sim.results.summary import kind
 
 
 def write_pages(folder: Path, svgs: Mapping[str, bytes], report: str) -> Path:
-    """Write `figures/*.svg` and `report.html`; returns the path of the report.
-
-    Raises
-    ------
-    DataError
-        Something else has one of these names: a link, which may lead out of the folder, a file or a folder.
-    UnwrittenError
-        The folder cannot be written.
-    """
+    """Write `figures/*.svg` and `report.html`; returns the path of the report."""
     page = folder / "report.html"
     if page.is_dir() and not page.is_symlink():
         raise _other(page, "a folder", "a file")
@@ -165,15 +157,7 @@ def build_pdf(path: Path, name: str, width_inches: float) -> Path:
 def write_pdf(
     folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: str, width_inches: float
 ) -> Path:
-    """Write a figure as `figures/NAME-WIDTHin.pdf`; returns its path.
-
-    Raises
-    ------
-    DataError
-        There is no figure of that name, or it has nothing to show; or as `write_pages`.
-    UnwrittenError
-        The folder cannot be written.
-    """
+    """Write a figure as `figures/NAME-WIDTHin.pdf`; returns its path."""
     with house_style(width_inches):
         figure = draw[name]() if name in draw else None
         if figure is None:

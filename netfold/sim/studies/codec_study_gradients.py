@@ -457,13 +457,7 @@ Wanted = tuple[Model, int, str]
 
 
 def read_model(text: str) -> Model:
-    """The model of "MODEL" or "MODEL:OPTION=VALUE,…"; values are YAML and mean what they do in a scenario.
-
-    Raises
-    ------
-    ScenarioError
-        There is no such model or option, the model refuses a value, or it is one of the user's own.
-    """
+    """The model of "MODEL" or "MODEL:OPTION=VALUE,…"; values are YAML and mean what they do in a scenario."""
     if ".py:" in text or text.partition(":")[0] == "user":
         hint = "give it to a scenario, workload: {kind: training, model: ./mine.py:make}"
         raise ScenarioError(text, 0, "", "only models of netfold's own are known here", hint)

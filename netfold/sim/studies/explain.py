@@ -488,7 +488,7 @@ def explain_run(
 
 
 def _sets_of(run: folder.RunFolder) -> tuple[str, ...]:
-    """The changes of a run's scenario; of several seeds the first alone is simulated again."""
+    # Of several seeds the first alone is simulated again.
     return (*run.summary["sets"], *(["seeds=1"] if run.summary.get("seeds") else []))
 
 

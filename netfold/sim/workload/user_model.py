@@ -172,13 +172,6 @@ class LocatedModel(UserModel):
 
 
 def digest_of(path: Path, given: str) -> str:
-    """SHA-256 of the user's file.
-
-    Raises
-    ------
-    DataError
-        It cannot be read.
-    """
     try:
         with open_regular(path) as file:
             return hashlib.sha256(file.read(_BYTES_MAX)).hexdigest()
