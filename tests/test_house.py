@@ -23,10 +23,10 @@ from ruamel.yaml import YAML
 
 from netfold.errors import did_you_mean, names_hint
 from netfold.homomorphic.codecs import codec_kinds
+from netfold.kernels.processor import variables
 from netfold.kinds import registered
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.host_profiles import host_profiles
-from netfold.sim.processor import variables
 from netfold.sim.workload import devices
 from netfold.sim.workload.fusion import Fusion
 from netfold.sim.workload.learning_rate import RateSchedule

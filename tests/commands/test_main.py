@@ -24,7 +24,7 @@ from netfold.commands.listings import fit_table, profile_table, profiles_table
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.kinds import registered
 from netfold.sim.run.variant import Outcome
-from netfold.sim.studies.codec_study_gradients import read_model, wanted_densities
+from netfold.sim.studies.codec_study_inputs import read_model, wanted_densities
 from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES

@@ -11,7 +11,7 @@ import networkx as nx
 from pydantic import Field
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
+from netfold.sim.engine.engine_data import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
 from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, names_hint
-from netfold.sim.processor import note_of, recorded
+from netfold.kernels.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     AS_GIVEN,

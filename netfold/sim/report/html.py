@@ -14,8 +14,8 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from netfold.errors import DataError
+from netfold.kernels.processor import note_of
 from netfold.sim import files
-from netfold.sim.processor import note_of
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     GROUPS_MAX,

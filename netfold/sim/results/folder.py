@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 
 from netfold.errors import DataError
+from netfold.kernels.processor import instructions
 from netfold.sim import files
 from netfold.sim.files import (
     PARTIAL_PREFIX,
@@ -34,7 +35,6 @@ from netfold.sim.files import (
     read_bytes,
     require_threads,
 )
-from netfold.sim.processor import instructions
 from netfold.sim.results import format
 from netfold.sim.results.format import FORMAT, TABLES, nullable, schema, to_parquet
 from netfold.sim.results.records import PHASES, Records

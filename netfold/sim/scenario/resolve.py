@@ -16,10 +16,9 @@ from netfold.errors import DataError, Mistakes, OptionError, ScenarioError, as_o
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
-from netfold.sim.engine.interface import Fate
+from netfold.sim.engine.engine_data import Fate
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Location, ScenarioInfo
-from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import HostProfile, with_work
 from netfold.sim.plan.idle_network import (
     routing_warnings,
@@ -28,6 +27,7 @@ from netfold.sim.plan.idle_network import (
     with_pass_latency,
     without_drops,
 )
+from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import (
     FIFO,
     RESERVED,
@@ -40,10 +40,10 @@ from netfold.sim.plan.plan import (
 )
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
+from netfold.sim.scenario.job_placement import JobPlacer
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import JobPlacer
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec

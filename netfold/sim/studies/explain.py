@@ -21,9 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, MistakesError, NetfoldError, names_hint
+from netfold.kernels.processor import pin
 from netfold.sim.checks.checks import covered_ps
 from netfold.sim.files import one_run
-from netfold.sim.processor import pin
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     MAKESPAN,

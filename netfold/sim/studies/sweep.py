@@ -22,10 +22,10 @@ from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
 from netfold.kernels.compile_progress import COMPILING
+from netfold.kernels.processor import expected
 from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
-from netfold.sim.memory_footprint import available_bytes
-from netfold.sim.processor import expected
+from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.report.words import format_count
 from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
