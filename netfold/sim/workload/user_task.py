@@ -553,10 +553,7 @@ class UserTask(ModelTask):
     def tensors(self) -> tuple[Described, ...]:
         """The parameters in gradient-ready order, from a pass of worker 0's first batch.
 
-        Raises
-        ------
-        DataError
-            The module cannot be trained on it, or another call of the function returns something else.
+        Raises DataError if that fails, or if another call of the function returns something else.
         """
         other = self._make(self._settings)
         batches = self._first(self._parts), self._first(other)
