@@ -23,7 +23,7 @@ from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
-REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
+REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
