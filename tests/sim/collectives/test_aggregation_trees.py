@@ -484,7 +484,7 @@ def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:
 
 
 def test_the_workers_of_one_switch_go_ways_of_their_own(tmp_path: Path) -> None:
-    """docs/explanation/what-is-not-modelled.md: equal-cost paths are chosen by a hash per worker and job."""
+    """docs/explanation/routing.md: equal-cost paths are chosen by a hash per worker and job."""
     one = simulate(tmp_path, "collective.aggregators=one", "collective.switch=leaf0", text=SPINES)
 
     assert len(used(one)) > 2
