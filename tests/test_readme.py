@@ -183,6 +183,13 @@ def test_every_column_is_explained() -> None:
     assert {name for name in columns if f"`{name}`" not in text} == set()
 
 
+def test_readmes_of_packages_are_maps() -> None:
+    """Formats, rules and reasons are pages of docs/explanation."""
+    words = {path: len(path.read_text("utf-8").split()) for path in ROOT.glob("netfold/**/README.md")}
+
+    assert {path: count for path, count in words.items() if count > 800} == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in generated.MADE if path.name != "schema.json"])
 def test_what_is_made_from_the_sources_is_what_they_say(path: Path) -> None:
