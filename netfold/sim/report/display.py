@@ -25,6 +25,8 @@ class Svg(bytes):
     def __repr__(self) -> str:
         return f"<SVG of {len(self)} bytes>"
 
+    __str__ = __repr__
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file; returns its path."""
         target = Path(path)
