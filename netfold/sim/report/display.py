@@ -47,6 +47,9 @@ class Shown(ABC):
             console.print(self.table(), crop=False)
         return "\n".join(line.rstrip() for line in text.get().splitlines())
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         # Not for Jupyter: otherwise rich displays what it prints, beside what is returned here.
         console = Console(file=io.StringIO(), width=_ANY_WIDTH, record=True, force_jupyter=False)
