@@ -9,7 +9,7 @@ several jobs. Its tensors are float32 and can be read one step at a time:
     weights/<parameter>     (steps + 1, *shape)         before the first step, then after each; in the order
                                                         in which gradients have their elements
 
-The steps of a bucket are those in which every worker decoded it: all, unless the job ended early.
+The steps are those that ended: all, unless the job did not run to its end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def file_name(label: str) -> str:
 
 
 def to_safetensors(arrays: Mapping[str, Sequence[Array]]) -> bytes:
-    """A file of arrays, each given step by step."""
+    """A file of arrays, each given by its steps."""
     from safetensors.numpy import save
 
     # The format orders tensors by their names.
@@ -62,13 +62,15 @@ def read(path: Path, kept: str, step: int) -> dict[str, Array]:
             slices = {name.partition("/")[2]: file.get_slice(name) for name in names}
             if not slices:
                 raise not_kept(path, kept)
-            count = min(array.get_shape()[0] for array in slices.values())
+            count = next(iter(slices.values())).get_shape()[0]
             if not -count <= step < count:
                 raise DataError(f"{path}: {kept}: there is no {step}", f"allowed: 0 to {count - 1}")
             return {name: array[step % count] for name, array in slices.items()}
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:
         raise DataError(f"{path}: missing or damaged: {error}", "run the scenario again") from None
 
 
 def not_kept(path: Path, kept: str) -> DataError:
-    return DataError(f"{path}: {kept} were not kept", f"add keep: [{kept}] to the scenario, and run it again")
+    return DataError(
+        f"{path}: there are no {kept}", f"keep: [{kept}] in the scenario keeps them, of the steps that end"
+    )

@@ -522,7 +522,14 @@ class RunningJob:
         return (self._closed % count + of_next) / count
 
     def record_open_step(self) -> None:
-        """Record what is known of a step that was still open when the job ended: notes and passes."""
+        """Record what is known of a step that was still open when the job ended: notes and passes.
+
+        Its arrays are let go, as some of its buckets have none.
+        """
+        for name, rows in list(self.journal.arrays.items()):
+            del rows[self.steps_done + name.startswith("weights/") :]
+            if not rows:
+                del self.journal.arrays[name]
         for (step, bucket), log in self._open.items():
             self.journal.notes += log.note_records(self.label, step, bucket)
         self._record_passes(len(self.journal.steps))

@@ -202,9 +202,7 @@ def _arrays_bytes(job: JobPlan) -> Counter[str]:
     workers = len(job.hosts)
     rows = {"gradients": workers, "contributions": workers, "totals": 1, "weights": 1}
     step_bytes = FLOAT_BYTES * job.workload.elements
-    return Counter(
-        {kept: step_bytes * rows[kept] * (job.steps + (kept == "weights")) for kept in set(job.keep)}
-    )
+    return Counter({kept: step_bytes * rows[kept] * (job.steps + (kept == "weights")) for kept in job.keep})
 
 
 def refuse_more_than_kept(plan: Plan) -> None:

@@ -107,7 +107,9 @@ def test_weights_move_by_the_mean_of_the_total(tmp_path: Path) -> None:
     start, last = run.weights(0, variant="tree"), run.weights(variant="tree")
     np.testing.assert_array_equal(flat(start), flat(run.weights(0, variant="ring")))
     np.testing.assert_array_equal(flat(last), flat(run.weights(3, variant="tree")))
-    with pytest.raises(DataError, match=r"totals were not kept\n  add keep: \[totals\] to the scenario"):
+    with pytest.raises(
+        DataError, match=r"there are no totals\n  keep: \[totals\] in the scenario keeps them"
+    ):
         run.totals(0, variant="tree")
 
 
@@ -166,7 +168,7 @@ def test_jobs_and_seeds_have_arrays_of_their_own(tmp_path: Path) -> None:
     first, second = (run.gradients(0, variant=name) for name in ("kept/left", "kept@5/left"))
     assert (first != second).any()
     assert [path.name for path in (run.path / "arrays").rglob("*.*")] == ["left.safetensors"] * 2
-    with pytest.raises(DataError, match="gradients were not kept"):
+    with pytest.raises(DataError, match="there are no gradients"):
         run.gradients(0, variant="kept/right")
     with pytest.raises(DataError, match=r"variant: the run has 4, name one of them\n  .*kept/left, kept"):
         run.gradients(0)
@@ -184,6 +186,20 @@ def test_a_job_that_ends_early_has_the_steps_that_ended(tmp_path: Path) -> None:
         run.totals(1)
 
 
+def test_of_a_step_that_did_not_end_nothing_is_kept(tmp_path: Path) -> None:
+    """The second bucket of the second step stalls: that step has the first one alone."""
+    whole = netfold.run(SCENARIO, set={"workload.bucket": "800B"}, out=tmp_path)
+    (last_ps,) = whole.rounds.filter(step=1, bucket=1)["start_ps"].to_list()
+    crash = {"kind": "worker_crash", "worker": 1, "at": f"{last_ps // 1000 + 1}ns"}
+    run = netfold.run({**SCENARIO, "faults": [crash]}, set={"workload.bucket": "800B"}, out=tmp_path)
+
+    assert run.verdict == "stalled"
+    assert run.rounds.select("step", "bucket").rows() == [(0, 0), (0, 1), (1, 0)]
+    np.testing.assert_array_equal(run.totals(-1), whole.totals(0))
+    with pytest.raises(DataError, match=r"totals: there is no 1\n  allowed: 0 to 0"):
+        run.totals(1)
+
+
 def test_mistakes_when_arrays_are_read(tmp_path: Path) -> None:
     run = netfold.run(SCENARIO, out=tmp_path)
     for call, text in (
@@ -192,7 +208,7 @@ def test_mistakes_when_arrays_are_read(tmp_path: Path) -> None:
         (lambda: run.totals(0, 1), r"bucket: there is no 1\n  allowed: 0 to 0"),
         (lambda: run.gradients(0, 0, 3), r"worker: there is no 3\n  allowed: 0 to 2"),
         (lambda: run.totals(0, variant="kent"), r"variant: there is no 'kent'\n  did you mean 'kept'\?"),
-        (run.weights, r"weights were not kept\n  add keep: \[weights\] to the scenario, and run it again"),
+        (run.weights, r"no weights\n  keep: \[weights\] in the scenario keeps them, of the steps that end"),
     ):
         with pytest.raises(DataError, match=text):
             call()
