@@ -271,7 +271,7 @@ class _Trial:
         return Subject(sections, written.topology, written.routing, plan.jobs[index], plan.network, parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(VerbResult):
     """Where the time of a variant goes, and what would shorten it.
 
