@@ -60,7 +60,7 @@ class Format:
 
     @property
     def overhead_bytes(self) -> int:
-        """Bytes on the wire that are not words, of a packet in the middle of a message."""
+        # A packet in the middle of a message has neither its first nor its last headers.
         return self.header_bytes + self.check_bytes + WIRE_BYTES
 
     @property
