@@ -22,7 +22,7 @@ from tests import generated
 from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
-README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
+README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "guide" / "quickstart.md"
 REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
 SLOW = (
     "01-quickstart.yaml",
@@ -166,11 +166,17 @@ def test_lines_are_renewed_by_name_and_by_kind() -> None:
     assert renewed(shown, printed) == "…\n│ a │ 3 s │\n│ b │ 5 s │\ntook 7 seconds\ngone for good\n"
 
 
+def test_pages_are_short() -> None:
+    limits = {**dict.fromkeys(ROOT.glob("docs/*/*.md"), 400), ROOT / "scenarios" / "README.md": 100}
+
+    assert [page for page, most in limits.items() if len(page.read_text("utf-8").splitlines()) > most] == []
+
+
 def test_quickstart_is_told_the_same_twice() -> None:
-    """The answer; the guide shows more columns."""
+    """The answer; the page shows more columns."""
     told = [
         next(step.output for step in steps(document) if "quickstart.yaml" in step.command)
-        for document in (README, GUIDE)
+        for document in (README, QUICKSTART)
     ]
 
     assert told[0].splitlines()[:2] == told[1].splitlines()[:2]
