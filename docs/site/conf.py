@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from sphinx.application import Sphinx
 
 project = "netfold"
@@ -18,17 +21,11 @@ highlight_language = "none"
 myst_heading_anchors = 6
 myst_enable_extensions = ["html_image"]
 
-GUIDE = [
-    f"docs/guide/{page}"
-    for page in """
-    quickstart scenario-files verdicts collectives loss sharing-a-switch switch-reboot does-it-fit
-    racks lossless five-systems overlap error-feedback topologies many-workers time-to-accuracy
-    fusion own-model jobs published-rate
-""".split()
-]
-"""The order in which the guide is read; pages that are not named follow."""
+TABLE = Path(__file__).parents[2] / "scenarios" / "README.md"
+GUIDE = dict.fromkeys(re.findall(r"\((?:\.\./)+(docs/guide/[\w-]+)\.md", TABLE.read_text("utf-8")))
+"""The pages of the guide, in the order of the table of scenarios."""
 NAVIGATION = {
-    "Guide": ["scenarios/README", *GUIDE, "docs/guide/*"],
+    "Guide": ["scenarios/README", *GUIDE],
     "Systems": ["docs/systems/*"],
     "Explanation": ["docs/training", "docs/sweeps"],
     "Reference": ["docs/reference", "docs/matrix", "docs/glossary"],
