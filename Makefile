@@ -37,7 +37,7 @@ check: .venv/installed-check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What is written from the sources: the reference, the schema, the table of models. With MATRIX=yes docs/matrix.md too,
+# What is written from the sources: reference, commands, API, schema, table of models. With MATRIX=yes docs/matrix.md too,
 # for after a change to what codecs and collectives send; takes minutes.
 generated: .venv/installed-test
 	$(BIN)/python -m tests.generated $(if $(MATRIX),--matrix)

@@ -28,7 +28,7 @@ NAVIGATION = {
     "Guide": ["scenarios/README", *GUIDE],
     "Systems": ["docs/systems/*"],
     "Explanation": ["docs/training", "docs/sweeps"],
-    "Reference": ["docs/reference", "docs/matrix", "docs/glossary"],
+    "Reference": ["docs/reference", "docs/commands", "docs/api", "docs/matrix", "docs/glossary"],
     "Sources": ["CONTRIBUTING", "docs/recipes", "netfold/**/README", "tests/**", "CHANGELOG"],
 }
 """All other pages by their heading in the side bar. README is the start page."""
