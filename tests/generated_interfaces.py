@@ -52,10 +52,9 @@ def commands() -> str:
 
 def leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Commands that do something, by the words that call them."""
-    members = getattr(command, "commands", None)  # of a group
-    if members is None:
+    members = getattr(command, "commands", {})
+    if not members or command.invoke_without_command:
         yield name, command
-        return
     for word, member in members.items():
         if not member.hidden:
             yield from leaves(f"{name} {word}", member)
