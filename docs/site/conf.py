@@ -21,27 +21,44 @@ highlight_language = "none"
 myst_heading_anchors = 6
 myst_enable_extensions = ["html_image"]
 
-TABLE = Path(__file__).parents[2] / "scenarios" / "README.md"
-GUIDE = dict.fromkeys(re.findall(r"\((?:\.\./)+(docs/guide/[\w-]+)\.md", TABLE.read_text("utf-8")))
-"""The pages of the guide, in the order of the table of scenarios."""
+ROOT = Path(__file__).parents[2]
+TABLE = (ROOT / "scenarios" / "README.md").read_text("utf-8")
 NAVIGATION = {
-    "Guide": ["scenarios/README", *GUIDE],
+    "Begin": ["docs/tutorial", "docs/how-to/README", "docs/how-to/*"],
+    "Guide": ["scenarios/README", *re.findall(r"\(\.\./(docs/guide/[\w-]+)\.md", TABLE)],
     "Systems": ["docs/systems/*"],
-    "Explanation": ["docs/training", "docs/sweeps"],
-    "Reference": ["docs/reference", "docs/commands", "docs/api", "docs/matrix", "docs/glossary"],
-    "Sources": ["CONTRIBUTING", "docs/recipes", "netfold/**/README", "tests/**", "CHANGELOG"],
+    "Explanation": [
+        "docs/training",
+        "docs/sweeps",
+        "docs/python",
+        "docs/compression",
+        "docs/explanation/**/*",
+    ],
+    "Reference": [
+        "docs/reference",
+        "docs/commands",
+        "docs/api",
+        "docs/matrix",
+        "docs/reproduced",
+        "docs/glossary",
+    ],
+    "Sources": ["CONTRIBUTING", "docs/recipes", "netfold/**/README", "tests/**/README", "CHANGELOG"],
 }
-"""All other pages by their heading in the side bar. README is the start page."""
+"""All pages but the start page, README, by heading of the side bar; a page that nothing names is an error."""
+
+
+def pages(patterns: list[str]) -> list[str]:
+    """The pages that patterns name, each once."""
+    paths = (path for pattern in patterns for path in sorted(ROOT.glob(f"{pattern}.md")))
+    return list(dict.fromkeys(path.relative_to(ROOT).with_suffix("").as_posix() for path in paths))
 
 
 def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
     """End the start page with what the side bar shows."""
     if name == root_doc:
-        trees = (
-            "\n".join([f"```{{toctree}}\n:caption: {caption}\n:hidden:\n:glob:", "", *pages, "```"])
-            for caption, pages in NAVIGATION.items()
-        )
-        source[0] += "\n\n" + "\n\n".join(trees) + "\n"
+        for caption, patterns in NAVIGATION.items():
+            lines = [f"```{{toctree}}\n:caption: {caption}\n:hidden:\n", *pages(patterns), "```\n"]
+            source[0] += "\n" + "\n".join(lines)
 
 
 def setup(app: Sphinx) -> None:
