@@ -23,7 +23,7 @@ from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "guide" / "quickstart.md"
-REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
+REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
@@ -167,7 +167,7 @@ def test_lines_are_renewed_by_name_and_by_kind() -> None:
 
 
 def test_pages_are_short() -> None:
-    limits = {**dict.fromkeys(ROOT.glob("docs/*/*.md"), 400), ROOT / "scenarios" / "README.md": 100}
+    limits = {**dict.fromkeys(ROOT.glob("docs/*/**/*.md"), 400), ROOT / "scenarios" / "README.md": 100}
 
     assert [page for page, most in limits.items() if len(page.read_text("utf-8").splitlines()) > most] == []
 
@@ -187,6 +187,13 @@ def test_every_column_is_explained() -> None:
     columns = {field.name for record in TABLES.values() for field in fields(record)}
 
     assert {name for name in columns if f"`{name}`" not in text} == set()
+
+
+def test_readmes_of_packages_are_maps() -> None:
+    """Formats, rules and reasons are pages of docs/explanation."""
+    words = {path: len(path.read_text("utf-8").split()) for path in ROOT.glob("netfold/**/README.md")}
+
+    assert {path: count for path, count in words.items() if count > 800} == {}
 
 
 @pytest.mark.slow
