@@ -104,12 +104,24 @@ def signature(name: str, function: Any) -> str:
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(node, ast.FunctionDef)
     node.args.args = [argument for argument in node.args.args if argument.arg not in ("self", "cls")]
+    Constants(function.__globals__).visit(node.args)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     text = f"{name}({ast.unparse(node.args)}){returns}"
     lines = textwrap.wrap(
         text, SIGNATURE_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(["```python", *lines, "```"])
+
+
+class Constants(ast.NodeTransformer):
+    """Puts the values of numbers and texts in the place of their names."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        value = self.values.get(node.id)
+        return ast.Constant(value) if isinstance(value, int | float | str) else node
 
 
 def markdown(documented: Any) -> str:

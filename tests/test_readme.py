@@ -21,6 +21,7 @@ from netfold.sim.scenario.resolve import resolve
 from tests import generated
 from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
+from tests.generated_interfaces import markdown
 
 README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "guide" / "quickstart.md"
 REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
@@ -200,6 +201,33 @@ def test_readmes_of_packages_are_maps() -> None:
 @pytest.mark.parametrize("path", [path for path in generated.MADE if path.name != "schema.json"])
 def test_what_is_made_from_the_sources_is_what_they_say(path: Path) -> None:
     assert path.read_text("utf-8") == generated.MADE[path](), "make generated"
+
+
+def test_sections_of_docstrings_are_lists() -> None:
+    def documented() -> None:
+        """What it does.
+
+        Raises
+        ------
+        ValueError
+            It is too
+            long.
+        KeyError
+            It is not there.
+
+        Returns
+        -------
+        path
+            Where it is.
+        """
+
+    assert markdown(documented).split("\n\n") == [
+        "What it does.",
+        "**Raises**",
+        "* `ValueError`: It is too long.\n* `KeyError`: It is not there.",
+        "**Returns**",
+        "* `path`: Where it is.",
+    ]
 
 
 def test_bars_do_not_end_a_cell_of_the_reference() -> None:
