@@ -106,7 +106,8 @@ def _similarity(shown: str, printed: str) -> float:
     if shown.startswith("│") and printed.startswith("│"):
         same_name = shown.split("│")[1].strip() == printed.split("│")[1].strip()
         return 1.0 if same_name else 0.0
-    return difflib.SequenceMatcher(None, *(re.sub(r"[\d.]+", "#", line) for line in (shown, printed))).ratio()
+    words = [re.sub(r"[\d.]+", "#", line) for line in (shown, printed)]
+    return difflib.SequenceMatcher(None, words[0], words[1]).ratio()
 
 
 def _plain(text: str) -> str:

@@ -21,8 +21,9 @@ from netfold.sim.scenario.resolve import resolve
 from tests import generated
 from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
+from tests.generated_interfaces import markdown
 
-README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
+README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "guide" / "quickstart.md"
 REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
 SLOW = (
     "01-quickstart.yaml",
@@ -166,11 +167,17 @@ def test_lines_are_renewed_by_name_and_by_kind() -> None:
     assert renewed(shown, printed) == "…\n│ a │ 3 s │\n│ b │ 5 s │\ntook 7 seconds\ngone for good\n"
 
 
+def test_pages_are_short() -> None:
+    limits = {**dict.fromkeys(ROOT.glob("docs/*/**/*.md"), 400), ROOT / "scenarios" / "README.md": 100}
+
+    assert [page for page, most in limits.items() if len(page.read_text("utf-8").splitlines()) > most] == []
+
+
 def test_quickstart_is_told_the_same_twice() -> None:
-    """The answer; the guide shows more columns."""
+    """The answer; the page shows more columns."""
     told = [
         next(step.output for step in steps(document) if "quickstart.yaml" in step.command)
-        for document in (README, GUIDE)
+        for document in (README, QUICKSTART)
     ]
 
     assert told[0].splitlines()[:2] == told[1].splitlines()[:2]
@@ -194,6 +201,33 @@ def test_readmes_of_packages_are_maps() -> None:
 @pytest.mark.parametrize("path", [path for path in generated.MADE if path.name != "schema.json"])
 def test_what_is_made_from_the_sources_is_what_they_say(path: Path) -> None:
     assert path.read_text("utf-8") == generated.MADE[path](), "make generated"
+
+
+def test_sections_of_docstrings_are_lists() -> None:
+    def documented() -> None:
+        """What it does.
+
+        Raises
+        ------
+        ValueError
+            It is too
+            long.
+        KeyError
+            It is not there.
+
+        Returns
+        -------
+        path
+            Where it is.
+        """
+
+    assert markdown(documented).split("\n\n") == [
+        "What it does.",
+        "**Raises**",
+        "* `ValueError`: It is too long.\n* `KeyError`: It is not there.",
+        "**Returns**",
+        "* `path`: Where it is.",
+    ]
 
 
 def test_bars_do_not_end_a_cell_of_the_reference() -> None:

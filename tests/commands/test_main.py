@@ -393,6 +393,18 @@ def test_all_profiles_in_a_list_and_all_their_numbers() -> None:
     assert "adds nothing up" in run_words("switch profiles plain").stdout
 
 
+def test_programs_are_listed_with_the_profiles_that_run_them() -> None:
+    rows = [
+        [cell.strip() for cell in line.split("│")]
+        for line in run_words("switch programs").stdout.splitlines()
+    ]
+    listed = {row[1]: (row[3], row[4]) for row in rows if len(row) > 4 and row[1]}
+
+    assert listed.keys() == programs().keys()
+    assert listed["tree"] == ("ideal, sharp", "yes")
+    assert listed["inca"][1] == "no: fit only"
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_everything_fits_a_terminal_of_80_columns(profile: str) -> None:
     tables = [profiles_table(), profile_table(PROFILES[profile])]

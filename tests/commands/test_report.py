@@ -425,7 +425,7 @@ BELOW = {  # commands by the words before them
     "data": "list fetch",
     "models": "list show measure",
     "codecs": "matrix study",
-    "switch": "profiles fit",
+    "switch": "profiles programs fit",
     "new": "scenario model",
 }
 COMMANDS = [[], *([*group.split(), name] for group, names in BELOW.items() for name in names.split())]

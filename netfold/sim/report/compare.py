@@ -262,7 +262,7 @@ class Comparison(VerbResult):
     Attributes
     ----------
     baseline
-        The run that the ratios divide by; of a single run, "<run> <variant>".
+        The run that the ratios divide by; of a single run, `<run> <variant>`.
     sort
         The order of the rows, and the metric of their ranks: one of `metrics.SORTS`. "given": the rows are in
         the order of the runs, and ranked by what their group is: the time to the target, of whole steps where
@@ -289,7 +289,7 @@ class Comparison(VerbResult):
 
     @property
     def frame(self) -> pl.DataFrame:
-        """A row each: rank, run, variant, group, verdict, against, bottleneck, metrics, "<metric>_ratio"."""
+        """A row each: rank, run, variant, group, verdict, against, bottleneck, metrics, `<metric>_ratio`."""
         return plain_frame(
             [
                 {
