@@ -100,6 +100,12 @@ def test_without_a_report_it_is_said_how_to_write_one(
     assert result.stdout.endswith(f"\nResults: {folder}\nTo write a report: netfold report {folder}\n")
     assert "report" not in result.stderr
     assert drawn(tmp_path) == []
+    metric = {"run": "bounds", "sweep": "packets"}[name]
+    picture = tmp_path / "picture.svg"
+    assert run_command("report", folder, "--figure", metric, "--out", picture).output == f"{picture}\n"
+    assert picture.read_bytes().endswith(b"</svg>\n")
+    assert run_command("report", folder, "--out", picture).exit_code == 2  # no figure is named
+    assert drawn(tmp_path) == []
     asked = run_command(*result.stdout.split("netfold ")[-1].split())
     assert (asked.exit_code, asked.stdout) == (0, f"{folder}/report.html\n")
     assert drawn(tmp_path) == ["figures", "report.html"]

@@ -31,7 +31,7 @@ from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.display import VerbResult
-from netfold.sim.report.html import write_pages, write_pdf
+from netfold.sim.report.html import write_figure, write_pages
 from netfold.sim.report.marks import mark_points
 from netfold.sim.report.page import inlined, template_of
 from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
@@ -339,10 +339,12 @@ class SweepResult(VerbResult):
         svgs = sweep_figures(self.grid)
         return write_pages(self.path, svgs, _render(self, svgs))
 
-    def pdf(self, metric: str, width_inches: float) -> Path:
-        """Write the figure of a metric as PDF; see `write_pdf`."""
+    def write_figure(
+        self, metric: str, width_inches: float | None = None, out: Path | None = None
+    ) -> Path:
+        """Write the figure of a metric; see `write_figure`."""
         draw_metric = {name: partial(draw, self.grid, name) for name in metrics_of(self.grid)}
-        return write_pdf(self.path, draw_metric, metric, width_inches)
+        return write_figure(self.path, draw_metric, metric, width_inches, out)
 
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""
