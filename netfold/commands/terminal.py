@@ -234,7 +234,7 @@ def report(
         float | None,
         typer.Option(
             metavar="INCHES",
-            help="Width of the figure: by default 3.3 in a PDF, which is a column of a paper, and 9 in an SVG.",
+            help="Width of the figure; by default 3.3 of a PDF, a column of a paper, and 9 of an SVG.",
             min=3,
             max=9,
         ),

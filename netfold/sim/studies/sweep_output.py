@@ -339,9 +339,7 @@ class SweepResult(VerbResult):
         svgs = sweep_figures(self.grid)
         return write_pages(self.path, svgs, _render(self, svgs))
 
-    def write_figure(
-        self, metric: str, width_inches: float | None = None, out: Path | None = None
-    ) -> Path:
+    def write_figure(self, metric: str, width_inches: float | None = None, out: Path | None = None) -> Path:
         """Write the figure of a metric; see `write_figure`."""
         draw_metric = {name: partial(draw, self.grid, name) for name in metrics_of(self.grid)}
         return write_figure(self.path, draw_metric, metric, width_inches, out)
