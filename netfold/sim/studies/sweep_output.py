@@ -34,7 +34,14 @@ from netfold.sim.report.display import VerbResult
 from netfold.sim.report.html import write_figure, write_pages
 from netfold.sim.report.marks import mark_points
 from netfold.sim.report.page import inlined, template_of
-from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
+from netfold.sim.results.folder import (
+    SWEEP,
+    TABLE_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    is_sweep,
+    resolve_latest,
+    to_json,
+)
 from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies.sweep_points import Point
@@ -386,6 +393,7 @@ def load_sweep(path: Path) -> SweepResult:
         raise DataError(
             f"{path}: not a sweep's folder, it has no {SWEEP}", "give what `netfold sweep` printed"
         )
+    path = path if (path / SWEEP).exists() else resolve_latest(path)
     try:
         content = json.loads(read_bytes(path / SWEEP, TEXT_BYTES_MAX))
         version = json.loads(read_bytes(path / "run.json", TEXT_BYTES_MAX))["version"]
