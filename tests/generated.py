@@ -1,4 +1,4 @@
-"""Everything that is written from the sources: the reference, the schema, the table of models, the matrix.
+"""Everything that is written from the sources: reference, schema, table of models, matrix, a picture.
 
 `make generated` calls it; `make generated MATRIX=yes` writes docs/matrix.md too, which takes minutes.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from docs.path_of_a_gradient import picture
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.keys import NAME_PATTERN
 from netfold.sim.results.metrics import METRICS, Metric
@@ -253,6 +254,7 @@ MADE: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference.md": reference,
     ROOT / "scenarios" / "schema.json": lambda: run_command("schema").stdout,
     TABLE: model_table,
+    ROOT / "docs" / "pictures" / "path-of-a-gradient.svg": picture,
 }
 MATRIX = {ROOT / "docs" / "matrix.md": lambda: run_command("codecs", "matrix", "--markdown").stdout}
 
