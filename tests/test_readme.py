@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -146,18 +147,15 @@ def test_scenarios_are_valid(document: Path, tmp_path: Path) -> None:
         assert resolve(load(file)).variants
 
 
-def quick(steps: list[Step]) -> list[Step]:
-    """Without what is slow, and without what reads the results of a slow run."""
-    chosen, is_missing = [], False
-    for step in steps:
-        is_slow = any(re.search(name, step.command) for name in SLOW)
-        if "runs/latest" in step.command:
-            is_slow |= is_missing
-        else:
-            is_missing = is_slow
-        if not is_slow:
-            chosen.append(step)
-    return chosen
+def quick(document: Path, heading: str) -> list[Step]:
+    """Of a chapter all quick commands; of a page whose commands need each other those before a slow one."""
+    if document not in WORDS_MAX:
+        return [step for step in chapters(document)[heading] if not is_slow(step)]
+    return list(takewhile(lambda step: not is_slow(step), steps(document))) if heading == "" else []
+
+
+def is_slow(step: Step) -> bool:
+    return any(re.search(name, step.command) for name in SLOW)
 
 
 @pytest.mark.slow
@@ -166,8 +164,8 @@ def quick(steps: list[Step]) -> list[Step]:
     [
         pytest.param(document, heading, id=f"{document.relative_to(ROOT)}-{heading}")
         for document in DOCUMENTS
-        for heading, steps in chapters(document).items()
-        if quick(steps)
+        for heading in chapters(document)
+        if quick(document, heading)
     ],
 )
 def test_commands_print_what_is_shown(
@@ -182,7 +180,7 @@ def test_commands_print_what_is_shown(
     monkeypatch.setattr(terminal, "write_report", write_figure)
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
-    for step in quick(chapters(document)[heading]):
+    for step in quick(document, heading):
         name, *words = shlex.split(step.command)
         output = run_command(*words).output if name == "netfold" else printed(step.command, tmp_path)
 
