@@ -45,7 +45,7 @@ WORDS_MAX = {
     ROOT / "docs" / "tutorial.md": 1500,
     **dict.fromkeys((ROOT / "docs" / "how-to").iterdir(), 600),
 }
-REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
+REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
@@ -241,6 +241,13 @@ def test_every_column_is_explained() -> None:
     columns = {field.name for record in TABLES.values() for field in fields(record)}
 
     assert {name for name in columns if f"`{name}`" not in text} == set()
+
+
+def test_readmes_of_packages_are_maps() -> None:
+    """Formats, rules and reasons are pages of docs/explanation."""
+    words = {path: len(path.read_text("utf-8").split()) for path in ROOT.glob("netfold/**/README.md")}
+
+    assert {path: count for path, count in words.items() if count > 800} == {}
 
 
 @pytest.mark.slow
