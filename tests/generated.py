@@ -1,4 +1,4 @@
-"""Everything that is written from the sources: reference, commands, API, schema, table of models, matrix.
+"""Everything that is written from the sources: reference, commands, API, schema, models, matrix, a picture.
 
 `make generated` calls it; `make generated MATRIX=yes` writes docs/matrix.md too, which takes minutes.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from docs.path_of_a_gradient import picture
 from netfold.commands.listings import profile_table
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.collective import collectives
@@ -352,6 +353,7 @@ MADE: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "api.md": api,
     ROOT / "scenarios" / "schema.json": lambda: run_command("schema").stdout,
     TABLE: model_table,
+    ROOT / "docs" / "pictures" / "path-of-a-gradient.svg": picture,
 }
 MATRIX = {ROOT / "docs" / "matrix.md": lambda: run_command("codecs", "matrix", "--markdown").stdout}
 

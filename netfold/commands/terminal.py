@@ -221,18 +221,37 @@ NoReport = Annotated[
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")],
-    pdf: Annotated[str, typer.Option(metavar="FIGURE", help="Write only this figure, as PDF.")] = "",
+    figure: Annotated[
+        str, typer.Option(metavar="FIGURE", help="Write only this figure, for a paper or a document.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="SVG or PDF file of the figure; by default figures/FIGURE-INCHESin.pdf."
+        ),
+    ] = None,
     width: Annotated[
-        float,
-        typer.Option(metavar="INCHES", help="Width of the PDF: of a column, or 7.", min=3, max=9),
-    ] = 3.3,
+        float | None,
+        typer.Option(
+            metavar="INCHES",
+            help="Width of the figure; by default 3.3 of a PDF, a column of a paper, and 9 of an SVG.",
+            min=3,
+            max=9,
+        ),
+    ] = None,
 ) -> None:
     """Write the figures and the HTML report of a run or a sweep, or write them again.
 
-    With --pdf one figure for a paper: figures/FIGURE-INCHESin.pdf. The page and figures/ have the names of
-    figures: throughput, bounds, training and others, and of a sweep its metrics.
+    \b
+    netfold report runs/latest
+    netfold report runs/latest --figure bounds --out bounds.svg
+
+    The page and figures/ have the names of figures: throughput, bounds, training and others, and of a sweep
+    its metrics.
     """
-    print_line(write_report(folder, pdf, width))
+    if out is not None and not figure:
+        raise typer.BadParameter("--out names the file of one figure; give --figure, too")
+    print_line(write_report(folder, figure, width, out))
 
 
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
@@ -250,17 +269,19 @@ def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
         print_line(written if is_wanted else f"Results: {folder}\nTo write a report: {command}")
 
 
-def write_report(folder: Path, figure: str = "", width_inches: float = 0.0) -> Path:
-    """Write the figures and the page of a run or a sweep, or one figure as PDF; returns what is written."""
-    from netfold.sim.report.html import build_pdf, build_report  # late: matplotlib is slow to import
+def write_report(
+    folder: Path, figure: str = "", width_inches: float | None = None, out: Path | None = None
+) -> Path:
+    """Write the figures and the page of a run or a sweep, or one figure; returns what is written."""
+    from netfold.sim.report.html import build_figure, build_report  # late: matplotlib is slow to import
     from netfold.sim.results.folder import is_sweep
 
     if not is_sweep(folder):
-        return build_pdf(folder, figure, width_inches) if figure else build_report(folder)
+        return build_figure(folder, figure, width_inches, out) if figure else build_report(folder)
     from netfold.sim.studies.sweep_output import load_sweep  # late: it imports all that scenarios may name
 
     sweep = load_sweep(folder)
-    return sweep.pdf(figure, width_inches) if figure else sweep.report()
+    return sweep.write_figure(figure, width_inches, out) if figure else sweep.report()
 
 
 class EscapedTable:

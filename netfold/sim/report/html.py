@@ -33,7 +33,7 @@ from netfold.sim.report.display import Svg
 from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.page import inlined, template_of
-from netfold.sim.report.style import house_style, to_pdf, to_svg
+from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, first_seed, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -148,26 +148,43 @@ def build_report(path: Path) -> Path:
     return write_report(first_seed(load(path)))
 
 
-def build_pdf(path: Path, name: str, width_inches: float) -> Path:
-    """Write a figure of a run as PDF; see `write_pdf`."""
+def build_figure(path: Path, name: str, width_inches: float | None = None, out: Path | None = None) -> Path:
+    """Write one figure of a run; see `write_figure`."""
     run = first_seed(load(path))
     draw = {figure: partial(function, run) for figure, function in drawers(run).items()}
-    return write_pdf(run.path, draw, name, width_inches)
+    return write_figure(run.path, draw, name, width_inches, out)
 
 
-def write_pdf(
-    folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: str, width_inches: float
+def write_figure(
+    folder: Path,
+    draw: Mapping[str, Callable[[], Figure | None]],
+    name: str,
+    width_inches: float | None = None,
+    out: Path | None = None,
 ) -> Path:
-    """Write a figure as `figures/NAME-WIDTHin.pdf`; returns its path."""
+    """Write one figure as `out`, an SVG or PDF file, or else as `figures/NAME-WIDTHin.pdf`; returns its path.
+
+    By default an SVG is as wide as those of a page, and a PDF as a column of a paper. Raises DataError for a
+    figure that does not exist or has nothing to show, and for other suffixes.
+    """
+    suffix = ".pdf" if out is None else out.suffix.lower()
+    if suffix not in (".svg", ".pdf"):
+        raise DataError(f"{out}: figures are written as SVG or PDF", "use a name that ends in .svg or .pdf")
+    width_inches = width_inches or (WIDTH_INCHES if suffix == ".svg" else PAPER_INCHES)
     with house_style(width_inches):
-        content = to_pdf(_drawn(folder, draw, name))
+        figure = _drawn(folder, draw, name)
+        content = to_svg(figure) if suffix == ".svg" else to_pdf(figure)
+    if out is not None:
+        with files.writing(out, "give another file"):
+            files.write_file(out, content)
+        return out
     file = f"{name}-{width_inches:g}in.pdf"
     write_figures(folder, {file: content})
     return folder / "figures" / file
 
 
 def draw(run: RunFolder, name: str = "") -> Svg:
-    """A figure of a run, by default the one that shows its answer; errors as `write_pdf`."""
+    """A figure of a run, by default the one that shows its answer; errors as `write_figure`."""
     draw = {figure: partial(function, first_seed(run)) for figure, function in drawers(run).items()}
     with house_style():
         answering = filter(None, (draw[key]() for key in _key_figures(run)))
