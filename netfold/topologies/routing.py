@@ -158,22 +158,23 @@ class TablesBuilder:
         )
 
 
-# Dimension-order routing on tori and hypercubes: all hops of one dimension, then all of the next.
+# Dimension-order routing on tori, hypercubes and HyperX: all hops of one dimension, then all of the next.
 #
 # Also e-cube routing (Sullivan and Bashkow, ISCA 1977; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987).
-# There is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round.
-# Where both ways are equally long, a packet goes to the next higher coordinate from an even one and to the
+# There is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round,
+# or all its switches are linked and it takes one hop (HyperX: Ahn et al., SC 2009). In a ring,
+# where both ways are equally long, a packet goes to the next higher coordinate from an even one and to the
 # next lower from an odd one, so that neighbours load both ways. Deadlock is not modelled: buffers here drop,
 # or never fill.
 
 
-_HINT = "use routing: ecmp, or a torus or a hypercube"
+_HINT = "use routing: ecmp, or a torus, hypercube or hyperx"
 
 
 def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     """Tables with the one port that dimension order takes.
 
-    The graph has `dimensions`, the sizes of the rings, and every switch has `coordinates`.
+    The graph has `dimensions`, the sizes of the rings or complete graphs, and every switch has `coordinates`.
 
     Raises
     ------
@@ -185,7 +186,8 @@ def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     strides = np.append(np.cumprod(dimensions[::-1])[::-1][1:], 1)
     at = np.empty(positions.shape[0], np.int64)
     at[number] = np.arange(positions.shape[0])  # the switch at each place, by the place's number
-    ports = _port_of(graph, fabric, dimensions, positions)
+    is_complete = fabric.far_end.size == int((dimensions - 1).sum()) * fabric.switches_count
+    ports = _port_of(graph, fabric, dimensions, positions, is_complete)
     builder = TablesBuilder(fabric)
     for switch in range(fabric.switches_count):
         ahead = (positions - positions[switch]) % dimensions  # hops upwards round each ring, to every target
@@ -193,7 +195,7 @@ def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
         hops, size = ahead[np.arange(first.size), first], dimensions[first]
         is_even = positions[switch][first] % 2 == 0
         is_up = (2 * hops < size) | ((2 * hops == size) & is_even)
-        step = np.where(is_up, 1, -1)
+        step = hops if is_complete else np.where(is_up, 1, -1)
         here = positions[switch][first]
         following = number[switch] + ((here + step) % size - here) * strides[first]
         builder.add_single(ports[switch].towards(at[following]))
@@ -252,17 +254,21 @@ def _numbering(
 
 
 def _port_of(
-    graph: nx.Graph, fabric: SwitchLinks, dimensions: NDArray[np.int64], positions: NDArray[np.int64]
+    graph: nx.Graph,
+    fabric: SwitchLinks,
+    dimensions: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    is_complete: bool,
 ) -> list[_Ports]:
-    """The port of each switch towards each of its neighbours, once they are known to be those of rings."""
+    """The port of each switch towards each neighbour, once they are known to be those of every dimension."""
     names = switches(graph)
-    rings = int(np.minimum(dimensions - 1, 2).sum())  # neighbours of every switch
+    expected = int((dimensions - 1 if is_complete else np.minimum(dimensions - 1, 2)).sum())
     ports = []
     for switch, name in enumerate(names):
         begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
         neighbours = fabric.far_end[begin:end]
         apart = (positions[neighbours] - positions[switch]) % dimensions
-        is_near = ((apart == 0) | (apart == 1) | (apart == dimensions - 1)).all(axis=1)
+        is_near = is_complete | ((apart == 0) | (apart == 1) | (apart == dimensions - 1)).all(axis=1)
         is_one = (apart != 0).sum(axis=1) == 1
         if not (is_near & is_one).all():
             other = names[int(neighbours[int(np.flatnonzero(~(is_near & is_one))[0])])]
@@ -270,10 +276,10 @@ def _port_of(
                 f"{where(graph)}switches {name!r} and {other!r} are linked "
                 f"and are not next to each other in one dimension; {_HINT}"
             )
-        if neighbours.size != rings:
+        if neighbours.size != expected:
             raise PolicyError(
                 f"{where(graph)}switch {name!r} has {neighbours.size} links to switches, "
-                f"dimensions {tuple(dimensions.tolist())} need {rings}; {_HINT}"
+                f"dimensions {tuple(dimensions.tolist())} need {expected}; {_HINT}"
             )
         ports.append(_Ports(neighbours))
     return ports
@@ -537,7 +543,7 @@ VALIANT = Policy(
 )
 DIMENSION_ORDER = Policy(
     "dimension_order",
-    "all hops of the first dimension of a torus or hypercube, then of the next",
+    "all hops of the first dimension of a torus, hypercube or hyperx, then of the next",
     make_tables=dimension_order_tables,
 )
 POLICIES = {policy.kind: policy for policy in (ECMP, SPRAY, VALIANT, DIMENSION_ORDER)}

@@ -29,6 +29,7 @@ from netfold.topologies.graph import (
     new_graph,
     switches,
 )
+from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import (
     Network,
@@ -233,6 +234,17 @@ def test_dimension_order(sizes: tuple[int, ...]) -> None:
         assert len(found) - 1 == nx.shortest_path_length(graph, found[0], found[-1])
 
 
+def test_dimension_order_on_hyperx_takes_one_hop_a_dimension() -> None:
+    graph = HyperX(dimensions=(4, 2, 5)).graph()
+    network = compile_network(graph, policy=ORDER)
+    for source, target in host_pairs(network):
+        found = nodes_on(network, source, path(network, source, target, 12345))
+        places = [graph.nodes[name]["coordinates"] for name in found[1:-1]]
+        first, last = places[0], places[-1]
+
+        assert list(dict.fromkeys((*last[:axis], *first[axis:]) for axis in range(4))) == places
+
+
 def test_dimension_order_loads_both_ways_of_an_even_ring_alike() -> None:
     """All pairs on a ring of 8: without the rule for ties one direction would carry 10 of 16 hops."""
     network = compile_network(torus((8,)), policy=ORDER)
@@ -278,7 +290,9 @@ def test_dimension_order_needs_coordinates_of_a_whole_torus(
 ) -> None:
     graph = torus((4, 3))
     change(graph)
-    with pytest.raises(TopologyError, match=f"{message}.*; use routing: ecmp, or a torus or a hypercube"):
+    with pytest.raises(
+        TopologyError, match=f"{message}.*; use routing: ecmp, or a torus, hypercube or hyperx"
+    ):
         compile_network(graph, policy=ORDER)
     compile_network(graph)  # which is no torus, but a network
 
