@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any
 
@@ -134,7 +134,7 @@ def add_link(graph: nx.Graph, a: str, b: str, link: LinkSpec) -> None:
             f"{where(graph)}{a!r} and {b!r} are linked already; two nodes have one link each way, "
             "for more capacity raise its rate_bps"
         )
-    graph.add_edge(a, b, **asdict(link))
+    graph.add_edge(a, b, **vars(link))
 
 
 def hosts(graph: nx.Graph) -> list[str]:

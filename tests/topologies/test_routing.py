@@ -31,6 +31,7 @@ from netfold.topologies.graph import (
 )
 from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.slim_fly import SlimFly
 from netfold.topologies.network import (
     Network,
     compile_network,
@@ -107,6 +108,28 @@ def check_next_links(graph: nx.Graph) -> None:
             nearer = [name for name in graph[source] if costs[name][target] == left[name]]
 
             assert next_links(network, node, other) == sorted(number[f"{source}->{name}"] for name in nearer)
+
+
+def tables_of(graph: nx.Graph, compiled: bool) -> list[object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netfold.topologies.routing._COMPILED_SWITCHES", 0 if compiled else 10**9)
+        network = compile_network(graph)
+    return [table.tolist() for table in network.tables[1:]]
+
+
+@examples(30)
+@given(topologies())
+def test_compiled_tables_are_those_of_numpy(graph: nx.Graph) -> None:
+    assert tables_of(graph, compiled=True) == tables_of(graph, compiled=False)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [*(make() for make in KINDS.values()), SlimFly(q=7).graph(), on_switches(nx.complete_graph(140))],
+    ids=[*KINDS, "over 64 targets", "over 128 ports"],
+)
+def test_compiled_tables_of_every_kind(graph: nx.Graph) -> None:
+    assert tables_of(graph, compiled=True) == tables_of(graph, compiled=False)
 
 
 @examples(30)
