@@ -12,6 +12,7 @@ scenario.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -19,6 +20,7 @@ import networkx as nx
 from netfold.errors import NetfoldError
 from netfold.sim.report.display import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
+from netfold.sim.scenario.profile_keys import read_prices
 from netfold.sim.studies.topology_study import (
     BYTES,
     Measurements,
@@ -57,6 +59,7 @@ def measure(
     variants: Sequence[str] = (),
     bytes: int | str = BYTES,
     workers: int | None = None,
+    prices: str | Path | None = None,
 ) -> Measurements:
     """Measure networks, with an estimate of the all-reduce time of every collective.
 
@@ -66,13 +69,16 @@ def measure(
         Of the gradient that every worker contributes: a number, or text such as "100MB".
     workers
         On as many hosts, rack by rack; by default those of a scenario, else all hosts.
+    prices
+        YAML file with prices and powers of parts; by default those of a scenario, else netfold's.
 
     Raises
     ------
     ScenarioError, NetfoldError
         A network cannot be made, or there are more workers than hosts.
     """
-    return measurements(_all(given, set, variants), bytes, workers)
+    table = None if prices is None else read_prices(str(prices))
+    return measurements(_all(given, set, variants), bytes, workers, prices=table)
 
 
 def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:

@@ -190,17 +190,26 @@ def topology_measure(
             min=1, help="Workers, rack by rack; by default those of the scenario, else one on every host."
         ),
     ] = None,
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Prices and powers of parts; by default the scenario's, else netfold's."
+        ),
+    ] = None,
     as_json: JsonOrText = False,
 ) -> None:
     """Measure networks without simulating them, and estimate the all-reduce time of every collective.
 
     Of a scenario, its own collectives are estimated as it sets them; others have their defaults.
     """
+    from netfold.sim.scenario.profile_keys import read_prices
     from netfold.sim.studies.topology_study import measurements
 
     size_bytes = _size_of(size)
+    price_table = None if prices is None else read_prices(prices)
     networks = _networks(network, sets, variant)
-    show(measurements(networks, size_bytes, workers, partial(typer.echo, err=True)), as_json)
+    reporter = partial(typer.echo, err=True)
+    show(measurements(networks, size_bytes, workers, reporter, price_table), as_json)
 
 
 @topology.command("export")

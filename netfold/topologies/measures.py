@@ -547,8 +547,16 @@ class NetworkCost(NamedTuple):
         return sum(sum(by_rate.values()) for by_rate in self.cables.values())
 
 
-def cost(graph: nx.Graph) -> NetworkCost:
-    """Switches, ports and cables of a valid graph.
+class Cable(NamedTuple):
+    """A cable between two nodes, for both directions."""
+
+    ends: tuple[str, str]
+    rate_bps: int
+    length: str  # one of LENGTHS
+
+
+def cables_of(graph: nx.Graph) -> tuple[list[Cable], str]:
+    """The cables of a valid graph, and how their length classes were told apart.
 
     Delays decide how long cables are if at least one is so short that it stays within a row. Otherwise a
     delay stands for more than a cable, as the default of 1 us does, and tiers decide.
@@ -559,20 +567,35 @@ def cost(graph: nx.Graph) -> NetworkCost:
         (a, b, edge) for a, b, edge in graph.edges(data=True) if inside.get(a) != b and inside.get(b) != a
     ]
     by_delay = any(edge["delay_ps"] <= _ROW_PS for _, _, edge in cabled)
-    cables: dict[str, Counter[int]] = {length: Counter() for length in LENGTHS}
+    cables = [
+        Cable(
+            (a, b),
+            edge["rate_bps"],
+            _by_delay(edge["delay_ps"]) if by_delay else _by_tier(graph, a, b, at_hosts),
+        )
+        for a, b, edge in cabled
+    ]
+    return cables, BY_DELAY if by_delay else BY_TIER
+
+
+def cost(graph: nx.Graph) -> NetworkCost:
+    """Switches, ports and cables of a valid graph."""
+    inside = server_ports(graph)
+    at_hosts = {*inside, *hosts(graph)}
+    lengths: dict[str, Counter[int]] = {length: Counter() for length in LENGTHS}
     ports: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-    for a, b, edge in cabled:
-        length = _by_delay(edge["delay_ps"]) if by_delay else _by_tier(graph, a, b, at_hosts)
-        cables[length][edge["rate_bps"]] += 1
-        for end in (a, b):
-            ports[end in at_hosts][edge["rate_bps"]] += 1
+    cables, length_rule = cables_of(graph)
+    for ends, rate_bps, length in cables:
+        lengths[length][rate_bps] += 1
+        for end in ends:
+            ports[end in at_hosts][rate_bps] += 1
     tiers = Counter(graph.nodes[name]["tier"] for name in switches(graph) if name not in inside)
     return NetworkCost(
         dict(sorted(tiers.items())),
         _fastest_first(ports[False]),
         _fastest_first(ports[True]),
-        {length: _fastest_first(rate_counts) for length, rate_counts in cables.items() if rate_counts},
-        BY_DELAY if by_delay else BY_TIER,
+        {length: _fastest_first(rate_counts) for length, rate_counts in lengths.items() if rate_counts},
+        length_rule,
     )
 
 

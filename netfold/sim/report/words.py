@@ -38,6 +38,11 @@ def scaled(value: float | None, unit: str) -> str:
     return f"{digits(value / factor)} {name}{unit}".rstrip()
 
 
+def money(value_usd: float | None) -> str:
+    """An amount in dollars: "$27.6k"."""
+    return NOTHING if value_usd is None else f"${scaled(value_usd, '').replace(' ', '')}"
+
+
 def prefix(value: float) -> tuple[float, str]:
     return next(((factor, name) for factor, name in _PREFIXES if abs(value) >= factor), _PREFIXES[-1])
 

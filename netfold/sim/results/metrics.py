@@ -28,6 +28,7 @@ from netfold.units import PS_PER_S, PS_PER_US
 
 if TYPE_CHECKING:
     from netfold.sim.plan.plan import Reference
+    from netfold.sim.plan.prices import Bill
 
 DENSE_ELEMENT_BYTES = 4  # float32
 
@@ -42,6 +43,9 @@ class Unit(Enum):
     TIME = (float, "µs")
     BYTES = (float, "bytes")
     RATE = (float, "1/s")
+    BYTE_RATE = (float, "bytes/s")
+    MONEY = (float, "US$")
+    POWER = (float, "W")
     RATIO = (float, "×")
     SHARE = (float, "share")
     ERROR = (float, "size of an error")
@@ -85,6 +89,8 @@ class VariantFacts:
     is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
     replays_times: bool = False  # its ranks compute as long as those of a recording
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
+    bill: Bill | None = None
+    """What its network is made of, and costs."""
     job_times: JobTimes | None = None
     """When it was there, if it is one of several jobs that come and go."""
 
@@ -232,9 +238,18 @@ class Measured:
         return total_ps / count / PS_PER_US if count else None
 
     @property
+    def algorithm_bandwidth(self) -> float | None:
+        return _ratio(DENSE_ELEMENT_BYTES * self.step_elements * PS_PER_S, self.aggregation_ps)
+
+    @property
     def job_times(self) -> JobTimes:
         assert self.fact.job_times is not None  # only of jobs that come and go
         return self.fact.job_times
+
+    @property
+    def bill(self) -> Bill:
+        assert self.fact.bill is not None  # only where the network is known
+        return self.fact.bill
 
     @property
     def reordering(self) -> tuple[int, int]:
@@ -318,6 +333,10 @@ def _has_times(variant: Measured) -> bool:
     return variant.fact.job_times is not None
 
 
+def _is_priced(variant: Measured) -> bool:
+    return variant.fact.bill is not None
+
+
 def _sprays(variant: Measured) -> bool:
     return variant.fact.reordering is not None
 
@@ -372,6 +391,11 @@ def _mean(total: int, count: int) -> int | float | None:
     if count == 0:
         return None
     return total / count if total % count else total // count
+
+
+def bus_factor(workers: int) -> float:
+    """What the bus bandwidth of an all-reduce is to its algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
+    return 2 * (workers - 1) / workers
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
@@ -445,6 +469,20 @@ METRICS: tuple[Metric, ...] = (
         "dense elements, however many words were sent for them, over the aggregation time",
         lambda v: _ratio(v.step_elements * PS_PER_S, v.aggregation_ps), better="higher",
         label="elements/s", sort="elements", has_ratio=True,
+    ),
+    Metric(
+        "algbw_bytes_per_s", Unit.BYTE_RATE,
+        "bytes of the gradient as float32 over the aggregation time: what nccl-tests prints as algbw of an "
+        "all-reduce",
+        lambda v: v.algorithm_bandwidth, better="higher", label="algbw", sort="algbw", is_later=True,
+        note="dense bytes over the aggregation time",
+    ),
+    Metric(
+        "busbw_bytes_per_s", Unit.BYTE_RATE,
+        "`algbw_bytes_per_s` times 2(n − 1)/n for n workers, which nccl-tests compares with the rate of "
+        "links: hosts that add cannot exceed that, switches that add can",
+        lambda v: v.algorithm_bandwidth and v.algorithm_bandwidth * bus_factor(v.fact.workers),
+        better="higher", label="busbw", sort="busbw", is_later=True, note="algbw × 2(n − 1)/n for n workers",
     ),
     Metric(
         "iteration_time_us", Unit.TIME, "time of a whole step",
@@ -523,6 +561,32 @@ METRICS: tuple[Metric, ...] = (
         "skips", Unit.COUNT, "workers that did not",
         lambda v: v.fact.workers * len(v.finished) - v.total("uploads") if v.finished else None,
         better="higher", is_later=True,
+    ),
+    Metric(
+        "cost_usd", Unit.MONEY,
+        "price of the network's switches, network cards and cables, by the scenario's `prices`; this and the "
+        "next five are of the whole network, without what is inside servers",
+        lambda v: v.bill.cost_usd, better="lower", label="cost", sort="cost", applies=_is_priced,
+    ),
+    Metric(
+        "power_w", Unit.POWER, "what these draw",
+        lambda v: v.bill.power_w, better="lower", label="power", sort="power", applies=_is_priced,
+    ),
+    Metric(
+        "network_switches", Unit.COUNT, "its switches",
+        lambda v: v.bill.switches, better="lower", label="switches", applies=_is_priced,
+    ),
+    Metric(
+        "network_ports", Unit.COUNT, "ports of its switches and hosts",
+        lambda v: v.bill.ports, better="lower", label="ports", applies=_is_priced,
+    ),
+    Metric(
+        "network_cables", Unit.COUNT, "its cables",
+        lambda v: v.bill.cables, better="lower", label="cables", applies=_is_priced,
+    ),
+    Metric(
+        "network_optics", Unit.COUNT, "those of its cables that are optical",
+        lambda v: v.bill.optics, better="lower", label="optics", applies=_is_priced,
     ),
     Metric(
         "packets", Unit.COUNT, "packets that hosts sent",
