@@ -14,6 +14,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.topologies import exact_bisection
 from netfold.topologies.graph import hosts, racks, server_ports, switches, validate
 
 # The exact bisection of a topology, by all divisions of its switches.
@@ -438,12 +439,13 @@ def _parts(fabric: SwitchFabric, hops: NDArray[np.int32], outward: bool) -> Iter
 # The bisection of a topology: the smallest rate, in one direction, between two equal halves of the hosts.
 #
 # It is the least maximum flow between two halves of the hosts (one apart if their number is odd), over all
-# splits into such halves. Finding it is NP-hard in general, so there are three steps:
+# splits into such halves. Finding it is NP-hard in general, so there are four steps:
 #
 # - exact, by all divisions of the switches, where interchangeable ones leave few (`by_divisions`);
 # - at most the cheapest of some divisions (`cheapest_cut_bps`);
 # - at least what traffic with fixed shortest paths can carry across any cut (`uniform_bound_bps`,
-#   `worst_bound_bps`).
+#   `worst_bound_bps`);
+# - exact, by an integer program between these bounds, if SciPy is there and the network small.
 #
 # Every cut is a sum of rates of links, so it is a multiple of their greatest common divisor: bounds that
 # leave room for only one multiple are the exact number.
@@ -478,7 +480,16 @@ def bisection(
     low = _whole(uniform_bound_bps(fabric, hops), unit)
     if low < high and fabric.rack_rows.size**2 * fabric.rate_bps.size <= WORST_WORK_MAX:
         low = max(low, _whole(worst_bound_bps(fabric, hops), unit))
-    return Bounds(min(low, high), high)
+    if low < high and exact_bisection.is_available():
+        once = fabric.source < fabric.target
+        links = np.stack([fabric.source[once], fabric.target[once], fabric.rate_bps[once]], axis=1)
+        alike = [
+            exact_bisection.Rack(row, rate_bps, rates.count(rate_bps))
+            for row, rates in zip(fabric.rack_rows.tolist(), fabric.host_rates_bps, strict=True)
+            for rate_bps in sorted(set(rates))
+        ]
+        exact = exact_bisection.by_program(links, alike, (low, high))
+    return Bounds(min(low, high), high) if exact is None else Bounds(exact, exact)
 
 
 def uniform_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:

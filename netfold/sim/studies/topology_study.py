@@ -38,6 +38,7 @@ from netfold.sim.scenario.resolve import build_topology, check_profiles
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.exact_bisection import is_available
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
 from netfold.topologies.kind import Topology
 from netfold.topologies.measures import Bounds, Measures, measure
@@ -673,6 +674,7 @@ class Measurements(VerbResult):
         if any(network.measures.bisection_bps is None for network in self.measured):
             lines.append(
                 "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
+                + ("" if is_available() else " With SciPy, which is not installed, small networks are exact.")
             )
         lines.append(
             f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
