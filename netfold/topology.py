@@ -1,6 +1,7 @@
 """Topologies without a run: what there are, what they measure, how they look, and files of them.
 
     netfold.topology.measure("fat_tree", set={"k": 8})          # all measures; print shows the tables
+    netfold.topology.size(256, price="1.2M")                    # of each kind the best network for that money
     netfold.topology.draw("mine.yaml", variant="ring")          # SVG; .save("mine.svg")
     netfold.topology.export("torus", "graphml", set={"dimensions": [4, 4]})
 
@@ -21,6 +22,8 @@ from netfold.errors import NetfoldError
 from netfold.sim.report.display import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.scenario.profile_keys import read_prices
+from netfold.sim.studies.network_sizes import NetworkSizes
+from netfold.sim.studies.network_sizes import size_networks as size
 from netfold.sim.studies.topology_study import (
     BYTES,
     Measurements,
@@ -33,7 +36,7 @@ from netfold.sim.studies.topology_study import (
 )
 from netfold.sim.studies.topology_study import export as export_text
 
-__all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
+__all__ = ["Measurements", "NetworkSizes", "draw", "export", "graph", "kinds", "measure", "size"]
 
 
 def kinds() -> dict[str, TopologyKind]:

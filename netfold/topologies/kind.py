@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import product
@@ -153,6 +153,14 @@ class Generated(Links, Topology):
         """Hosts, switches and links, by closed forms; the counts are valid."""
         raise TypeError(f"{type(self).__name__} must define counts()")
 
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        """Networks of this kind to choose one from, with `hosts` hosts or a few more; by default none.
+
+        `links` are fields that all have, such as `rate_bps`. Some may fail `check`.
+        """
+        yield from ()
+
     def check(self) -> None:
         """Check what the counts must satisfy together; each by itself is valid."""
 
@@ -192,6 +200,26 @@ class Generated(Links, Topology):
                     "s"
                 ) else f"{key} can be {most} at most"
         return self.growing[0], f"use smaller values of {', '.join(self.growing)}"
+
+
+def divisors(number: int) -> list[int]:
+    """All of them, ascending."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def steps(most: int) -> list[int]:
+    """Counts to choose from: powers of 2 and thrice these up to `most`, and that."""
+    regular = {count << power for count in (1, 3) for power in range(most.bit_length())}
+    return [*sorted(count for count in regular if count < most), most]
+
+
+def lattices(switches: int) -> Iterator[tuple[int, ...]]:
+    """The ways to put so many switches into one to three dimensions of two or more, the smallest first."""
+    for first in divisors(switches):
+        for second in divisors(switches // first):
+            sizes = first, second, switches // first // second
+            if sizes == tuple(sorted(sizes)) and sizes[-1] > 1:
+                yield tuple(size for size in sizes if size > 1)
 
 
 def _fits(topology: Generated) -> bool:

@@ -467,9 +467,14 @@ class Bounds(NamedTuple):
 
 
 def bisection(
-    graph: nx.Graph, fabric: SwitchFabric | None = None, hops: NDArray[np.int32] | None = None
+    graph: nx.Graph,
+    fabric: SwitchFabric | None = None,
+    hops: NDArray[np.int32] | None = None,
+    *,
+    may_search: bool = True,
 ) -> Bounds:
-    # The arrays of the graph and the `distances` are given where they are known already.
+    # The arrays of the graph and the `distances` are given where they are known already. The integer program
+    # is tried if it `may_search`: that takes some seconds.
     fabric = fabric_of(graph) if fabric is None else fabric
     exact = by_divisions(graph)
     if exact is not None:
@@ -480,7 +485,7 @@ def bisection(
     low = _whole(uniform_bound_bps(fabric, hops), unit)
     if low < high and fabric.rack_rows.size**2 * fabric.rate_bps.size <= WORST_WORK_MAX:
         low = max(low, _whole(worst_bound_bps(fabric, hops), unit))
-    if low < high and exact_bisection.is_available():
+    if low < high and may_search and exact_bisection.is_available():
         once = fabric.source < fabric.target
         links = np.stack([fabric.source[once], fabric.target[once], fabric.rate_bps[once]], axis=1)
         alike = [

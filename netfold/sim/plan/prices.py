@@ -77,12 +77,14 @@ class Bill(NamedTuple):
     cables_usd: float
     power_w: float
     switches: int
-    """Switches; one with more ports than any that has a price is several, without what would link these."""
+    """Switches, of which `too_large` are several each, without what would link these."""
     ports: int
     """Ends of cables at switches and hosts."""
     cables: int
     optics: int
     """The cables that are not copper."""
+    too_large: int
+    """Switches of the network that have more ports than any with a price."""
 
     @property
     def cost_usd(self) -> float:
@@ -146,11 +148,12 @@ def bill_of(graph: nx.Graph, prices: Prices) -> Bill:
             for purchase, number in cable_lots
             if isinstance(purchase.part, CablePrice) and purchase.part.medium != COPPER
         ),
+        too_large=sum(number for purchase, number in switch_lots if purchase.units > 1),
     )
 
 
 def _switch(prices: Prices, shape: Iterable[tuple[int, int]]) -> _Purchase:
-    """The cheapest for links of these rates, each with their number."""
+    """The cheapest for links of these rates, each with their number; several only if none has the ports."""
     purchases = []
     for model in prices.switches:
         ports = 0
@@ -158,7 +161,7 @@ def _switch(prices: Prices, shape: Iterable[tuple[int, int]]) -> _Purchase:
             ways = min(_WAYS_MAX, model.rate_bps // rate_bps)
             ports += -(-links // ways) if ways else links * -(-rate_bps // model.rate_bps)
         purchases.append(_lot(model, -(-ports // model.ports)))
-    return _least(purchases)
+    return min(purchases, key=lambda purchase: (purchase.units > 1, *purchase[:2]))
 
 
 def _cable(prices: Prices, length: str, rate_bps: int) -> _Purchase:
@@ -173,11 +176,8 @@ def _cable(prices: Prices, length: str, rate_bps: int) -> _Purchase:
 
 
 def _cheapest(parts: Iterable[Part], rate_bps: int) -> _Purchase:
-    return _least(_lot(part, -(-rate_bps // part.rate_bps)) for part in parts)
-
-
-def _least(purchases: Iterable[_Purchase]) -> _Purchase:
-    return min(purchases, key=lambda purchase: purchase[:2])
+    lots = [_lot(part, -(-rate_bps // part.rate_bps)) for part in parts]
+    return min(lots, key=lambda purchase: purchase[:2])
 
 
 def _lot(part: Part, count: int) -> _Purchase:

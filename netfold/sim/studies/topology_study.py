@@ -728,6 +728,7 @@ def _bill(bill: Bill) -> dict[str, str]:
         "of it": ", ".join(f"{words.money(price_usd)} {name}" for name, price_usd in parts),
         "power": words.scaled(bill.power_w, "W"),
         "optical cables": f"{bill.optics} of {bill.cables}",
+        "switches too large to buy": str(bill.too_large),
     }
 
 

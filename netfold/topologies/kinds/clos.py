@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
-from netfold.topologies.kind import ParameterError, Pods, ThreeTiers, count
+from netfold.topologies.kind import Generated, ParameterError, Pods, ThreeTiers, count, divisors, steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,21 @@ class Clos(ThreeTiers):
     hosts_per_edge: int = count("Hosts on each edge switch.")
     aggregations: int = count("Aggregation switches of a pod, which are the uplinks of an edge switch.")
     cores: int = count("Core switches in all: a multiple of `aggregations`, with a link to every pod each.")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for pods in divisors(hosts)[1:]:
+            for edges in divisors(hosts // pods)[1:]:
+                hosts_each = hosts // pods // edges
+                for aggregations, cores in product(steps(hosts_each), steps(edges)):
+                    yield cls(
+                        pods=pods,
+                        edges_per_pod=edges,
+                        hosts_per_edge=hosts_each,
+                        aggregations=aggregations,
+                        cores=aggregations * cores,
+                        **links,
+                    )
 
     def check(self) -> None:
         """Core switches are planes of the same size.

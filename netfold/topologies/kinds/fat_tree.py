@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
-from netfold.topologies.kind import ParameterError, Pods, ThreeTiers, count, optional
+from netfold.topologies.kind import Generated, ParameterError, Pods, ThreeTiers, count, optional, steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,15 @@ class FatTree(ThreeTiers):
         "Aggregation switches of a pod, which are the uplinks of an edge switch; by default k/2."
     )
     core_links: int | None = optional("Uplinks of an aggregation switch; by default k/2.")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for k in range(4, math.isqrt(2 * hosts) + 1, 2):
+            for aggregations, cores in product(steps(k // 2), repeat=2) if 2 * hosts % k**2 == 0 else ():
+                hosts_each = 2 * hosts // k**2
+                yield cls(
+                    k=k, hosts_per_edge=hosts_each, aggregations=aggregations, core_links=cores, **links
+                )
 
     def check(self) -> None:
         """Switches have k ports.

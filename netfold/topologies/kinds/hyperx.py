@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import factorial, prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
-from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, count, optional
+from netfold.topologies.kind import (
+    Counts,
+    Direct,
+    Facts,
+    Generated,
+    ParameterError,
+    count,
+    divisors,
+    lattices,
+    optional,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,12 @@ class HyperX(Direct):
     widths: tuple[int, ...] | None = optional(
         "Links in each dimension have this many times `fabric_rate`, such as [1, 2]; by default 1."
     )
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for each in divisors(hosts):
+            for dimensions in lattices(hosts // each):
+                yield cls(dimensions=dimensions, hosts_per_switch=each, **links)
 
     def check(self) -> None:
         """Every dimension has a width.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
-from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, count
+from netfold.topologies.kind import Counts, Direct, Facts, Generated, ParameterError, count
 
 _Element = tuple[int, ...]  # of a finite field: coefficients of a polynomial, the lowest power first
 
@@ -38,6 +40,11 @@ class SlimFly(Direct):
 
     q: int = count("A prime power that is not 2, such as 3, 4, 5, 7, 8, 9, 11, 13, 16, 17 or 19.", least=3)
 
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for q in range(3, math.isqrt(hosts // 2) + 1):
+            yield cls(q=q, hosts_per_switch=-(-hosts // (2 * q**2)), **links)
+
     def check(self) -> None:
         """There is a field of q elements.
 
@@ -46,8 +53,8 @@ class SlimFly(Direct):
         ParameterError
             q is no prime power.
         """
-        prime = _least_factor(self.q)
-        if prime ** _power(self.q, prime) != self.q:
+        prime, _, rest = _factored(self.q)
+        if rest > 1:
             raise ParameterError(
                 "q", f"{self.kind}: q is {self.q}, must be a power of a prime; {prime} divides it, not alone"
             )
@@ -66,8 +73,8 @@ class SlimFly(Direct):
 
     def graph(self) -> nx.Graph:
         """Switches s0_x_y and s1_m_c: elements of the field are numbers whose digits are coefficients."""
-        prime = _least_factor(self.q)
-        powers = _powers_of_primitive(prime, _power(self.q, prime))
+        prime, degree, _ = _factored(self.q)
+        powers = _powers_of_primitive(prime, degree, self.q)
         elements = list(product(range(prime), repeat=len(powers[0])))
         number = {element: index for index, element in enumerate(elements)}
         logarithm = {element: index for index, element in enumerate(powers)}
@@ -99,19 +106,16 @@ def _delta(q: int) -> int:
     return (q + 1) % 4 - 1
 
 
-def _least_factor(number: int) -> int:
-    return next((factor for factor in range(2, int(number**0.5) + 1) if number % factor == 0), number)
-
-
-def _power(number: int, factor: int) -> int:
-    # How often the factor divides the number.
+def _factored(number: int) -> tuple[int, int, int]:
+    """The least prime factor of a number, how often it divides the number, and what is left then."""
+    prime = next((factor for factor in range(2, math.isqrt(number) + 1) if number % factor == 0), number)
     exponent = 0
-    while number % factor == 0:
-        number, exponent = number // factor, exponent + 1
-    return exponent
+    while number % prime == 0:
+        number, exponent = number // prime, exponent + 1
+    return prime, exponent, number
 
 
-def _powers_of_primitive(prime: int, degree: int) -> list[_Element]:
+def _powers_of_primitive(prime: int, degree: int, size: int) -> list[_Element]:
     """All powers of a primitive element of GF(prime^degree), from its zeroth: every element but zero.
 
     The field is that of polynomials modulo one of this degree, and the element is their variable: the first
@@ -123,9 +127,9 @@ def _powers_of_primitive(prime: int, degree: int) -> list[_Element]:
         while any(element) and element != unit:
             powers.append(element)
             element = _next_power(element, reduction, prime)
-            if len(powers) >= prime**degree:
+            if len(powers) == size:
                 break
-        if len(powers) == prime**degree - 1:
+        if len(powers) == size - 1:
             return powers
     raise AssertionError("every finite field has a primitive polynomial")
 

@@ -47,7 +47,7 @@ def test_a_leaf_spine_in_full() -> None:
     """2 leaves with 4 hosts and 2 uplinks, 2 spines: 8 cables in racks, 4 within a row."""
     bill = bill_of(LeafSpine(leaves=2, spines=2, hosts_per_leaf=4).graph(), table())
 
-    assert bill == (4 * 1000, 8 * 50, 8 * 7 + 4 * 20, 400 + 40 + 8, 4, 24, 12, 4)
+    assert bill == (4 * 1000, 8 * 50, 8 * 7 + 4 * 20, 400 + 40 + 8, 4, 24, 12, 4, 0)
     assert bill.cost_usd == 4000 + 400 + 136
 
 
@@ -57,9 +57,9 @@ def test_ports_are_split_and_bundled() -> None:
     bundled = bill_of(Star(hosts=2, rate_bps=400 * GBPS).graph(), table())
     several = bill_of(Star(hosts=33).graph(), table(switches=[{"ports": 8, "rate": "100Gbps", "price": 1}]))
 
-    assert (split.switches_usd, split.switches) == (2000, 2)  # two of 8 ports, not one of 4 for 3000
+    assert (split.switches_usd, split.switches) == (3000, 1)  # two of 8 ports would have no link
     assert (bundled.switches_usd, bundled.nics_usd, bundled.cables) == (1000, 2 * 120, 2 * 4)
-    assert several.switches == 5
+    assert (several.switches, several.too_large) == (5, 1)
 
 
 def test_a_slower_link_takes_an_eighth_of_a_port_at_least() -> None:

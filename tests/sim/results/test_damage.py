@@ -460,7 +460,7 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 def test_some_metrics_are_of_some_variants_only() -> None:
     """Two are of sprayed packets, four of a score to reach, five of jobs, six of a network's parts."""
     job_times = JobTimes(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
-    bill = Bill(1, 1, 1, 1, 1, 1, 1, 1)
+    bill = Bill(1, 1, 1, 1, 1, 1, 1, 1, 0)
     fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, bill=bill, job_times=job_times)
     sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
     assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)

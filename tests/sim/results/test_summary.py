@@ -236,7 +236,7 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
 
 
 def test_the_bill_of_the_network_is_shown() -> None:
-    bill = Bill(5, 6, 7, power_w=8, switches=9, ports=10, cables=11, optics=12)
+    bill = Bill(5, 6, 7, power_w=8, switches=9, ports=10, cables=11, optics=12, too_large=0)
     facts = {"ring": VariantFacts(2, bill=bill)}
     metrics = summarize(facts, records(RING))["variants"][0]["metrics"]
     names = "cost_usd", "power_w", "network_switches", "network_ports", "network_cables", "network_optics"
