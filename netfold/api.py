@@ -51,7 +51,7 @@ class Run(Shown):
     checks
         A row for every check of every variant: variant, name, verdict, detail.
     steps, rounds, notes, phases, links, faults, nodes, series
-        The tables of the run folder; `sim/README.md` explains every column.
+        The tables of the run folder; `docs/explanation/run-folder.md` explains every column.
     """
 
     def __init__(self, folder: reader.RunFolder) -> None:
@@ -92,7 +92,7 @@ class Run(Shown):
     def bounds(self) -> pl.DataFrame:
         """A row for every part of a variant's aggregation time: variant, cause, where, stage, share, …
 
-        `sim/README.md` explains the columns. Empty if an earlier version wrote the run.
+        `docs/explanation/run-folder.md` explains the columns. Empty if an earlier version wrote the run.
         """
         return plain_frame(
             [
