@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from netfold.sim.results.metrics import RANK_SKEW, has_target, has_trained, is_tested
+from netfold.sim.results.breakdown import RANK_SKEW
+from netfold.sim.results.metrics import has_target, has_trained, is_tested
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US

@@ -22,9 +22,10 @@ from netfold.sim.report import words
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.results import summary as verdicts
+from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.job_times import JobTimes, jain, overlapping, overview, spread
-from netfold.sim.results.metrics import Measured, VariantFacts, breakdown, bus_factor, metrics_of
+from netfold.sim.results.metrics import Measured, VariantFacts, bus_factor, metrics_of
 from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
 from netfold.sim.results.summary import summarize
 from tests.examples import examples
