@@ -49,7 +49,7 @@ from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
-from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, TYPES, require_metrics
+from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES, require_metrics
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # The terminal's table of a run: one line per variant, and notes below.
@@ -313,12 +313,14 @@ class Comparison(VerbResult):
             for name in ("aggregation_elements_per_s", "iteration_time_us", "wire_bytes_up_per_worker")
         }
         beside["aggregation_time_us"] = TableColumn("bottleneck", [Text(row.bottleneck) for row in rows])
+        ranked_by = [SORTS[self.sort].name] if self.sort in SORTS else []
+        names = list(dict.fromkeys((*COMPARISON, *ranked_by)))
         columns = [
             TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
             TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
             TableColumn("variant", [Text(row.variant) for row in rows]),
             *([TableColumn("group", [Text(row.group) for row in rows])] if is_grouped else []),
-            *metric_columns(COMPARISON, [row.metrics for row in rows], left_out, beside),
+            *metric_columns(names, [row.metrics for row in rows], left_out, beside),
             TableColumn("verdict", [verdict_text(row.verdict) for row in rows]),
         ]
         return FittingTable("", self._legend(), _KEYS_COUNT + is_grouped, columns, self.answers)

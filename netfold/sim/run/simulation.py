@@ -28,10 +28,12 @@ from netfold.sim.plan.plan import (
     Stop,
     VariantPlan,
 )
+from netfold.sim.plan.prices import bill_of
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.scenario.profile_keys import default_prices
 from netfold.sim.workload.fusion import pieces_of
 from netfold.sim.workload.fusion_rules import Cost, Costs, predict
 from netfold.sim.workload.gradient_files import FileSpec
@@ -264,6 +266,7 @@ class Simulation:
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
+            bill=bill_of(self.variant.graph, self.variant.prices or default_prices()),
         )
 
 
