@@ -220,19 +220,37 @@ NoReport = Annotated[
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run or sweep folder, or several run folders.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the page of several runs.", show_default="comparison"),
+    ] = None,
     pdf: Annotated[str, typer.Option(metavar="FIGURE", help="Write only this figure, as PDF.")] = "",
     width: Annotated[
         float,
         typer.Option(metavar="INCHES", help="Width of the PDF: of a column, or 7.", min=3, max=9),
     ] = 3.3,
 ) -> None:
-    """Write the figures and the HTML report of a run or a sweep, or write them again.
+    """Write the figures and the page of a run or a sweep, or write them again; or one page of several runs.
+
+    The page of several runs answers as `netfold compare` does: within variants of equal workload, and divided
+    by the first run. It names variants with the number of their run.
 
     With --pdf one figure for a paper: figures/FIGURE-INCHESin.pdf. The page and figures/ have the names of
     figures: throughput, bounds, training and others, and of a sweep its metrics.
     """
-    print_line(write_report(folder, pdf, width))
+    if len(folders) > 1:
+        from netfold.sim.report.compare import compare  # late: polars is slow to import
+
+        print_line(compare(folders).report(out or "comparison", pdf, width))
+    elif out is not None:
+        raise typer.BadParameter(
+            "the report of one run is in its folder; give several runs", param_hint="--out"
+        )
+    else:
+        print_line(write_report(folders[0], pdf, width))
 
 
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:

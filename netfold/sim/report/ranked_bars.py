@@ -17,7 +17,7 @@ from netfold.sim.report.marks import mark
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
     "link": "#332288",
     "loopback": "#88ccee",
-    "host": style.BLACK,
+    "host": "#4b2e14",
     "window": "#ddcc77",
     "timer": "#882255",
     "latency": "#999933",

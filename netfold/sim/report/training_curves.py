@@ -241,7 +241,7 @@ def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
 def _scale(axes: Axes, row: _Row) -> None:
     """Scale the upright axis of a row; losses that grow without limit leave it."""
     if row.column == "test_score":
-        _scale_score(axes, row)
+        scale_scores(axes, row.metric, (*row.curves["test_score"].drop_nulls().to_list(), *row.targets))
         return
     lines = [_points(row, _STEPS, label)[1].to_list() for label in _labels(row)]
     most = _OFF * max((line[0] for line in lines if math.isfinite(line[0])), default=0.0)
@@ -258,13 +258,12 @@ def _scale(axes: Axes, row: _Row) -> None:
         axes.set_ylim(low - margin, high + margin)
 
 
-def _scale_score(axes: Axes, row: _Row) -> None:
+def scale_scores(axes: Axes, metric: str, scores: Iterable[float]) -> None:
     """Scale the upright axis of scores: shares in percent, perplexities by their logarithm if far apart."""
-    scores = row.curves["test_score"].drop_nulls().to_list()
-    shown = [score for score in (*scores, *row.targets) if math.isfinite(score)]
+    shown = [score for score in scores if math.isfinite(score)]
     if not shown:
         return
-    if metric_named(row.metric).is_share:
+    if metric_named(metric).is_share:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
         margin = max(0.08 * (max(shown) - min(shown)), 0.005)
     elif _is_far(shown) and min(shown) > 0:
