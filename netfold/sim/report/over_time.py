@@ -51,7 +51,7 @@ def over_time(run: RunFolder) -> Figure | None:
     for axes, quantity in zip(panels, shown, strict=True):
         for variant, look in looks.items():
             rows = series.filter(quantity=quantity, variant=variant)
-            _draw_series(axes, quantity, rows, look)
+            _draw_series(axes, quantity, rows, look, len(looks))
         axes.set_title(_title(quantity))
         axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
         axes.set_ylim(bottom=0)
@@ -68,7 +68,9 @@ def _title(quantity: str) -> str:
     return "the longest queue, µs on the wire" if quantity == QUEUE else quantity
 
 
-def _draw_series(axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, Any]) -> None:
+def _draw_series(
+    axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, Any], lines_count: int
+) -> None:
     factor = 100.0 if quantity == LINK_BUSY else 1.0
     times, values = rows["time_us"].to_list(), [factor * value for value in rows["value"]]
     axes.plot(times, values, **{**look, "marker": ""})
@@ -80,6 +82,7 @@ def _draw_series(axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, 
             {"variant": variant, "link": where, "time_us": time_us, name: value}
             for variant, where, time_us, value in rows.select("variant", "where", "time_us", "value").rows()
         ],
+        lines_count,
     )
 
 

@@ -34,6 +34,8 @@ _COLOUR = re.compile(r'((?:fill|stroke)(?:: |="))(#[0-9a-fA-F]{6})')
 _LONG_NUMBER = re.compile(r"(\.\d\d)\d+")
 _PLACE = re.compile(r' (?:d|x|y|points|transform)="[^"]*"')
 _UNTURNED = re.compile(r' transform="rotate\(-0 [^"]*"')
+_LINE_END = re.compile(r" \n(?=[A-Z])")  # in a path
+_BETWEEN = re.compile(r">\s+<")
 _FONT = re.compile(r"font-family: [^;\"]+; ")
 _LOOK = (
     'fill="var(--000000,#000000)" stroke-linejoin="round" '
@@ -73,7 +75,7 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
     referenced = {*_REFERENCE.findall(body)}
 
     def changed(match: re.Match[str]) -> str:
-        tag = _COLOUR.sub(_themed, match[0])
+        tag = _LINE_END.sub("", _COLOUR.sub(_themed, match[0]))
         tag = _PLACE.sub(lambda place: _LONG_NUMBER.sub(r"\1", place[0]), _UNTURNED.sub("", tag))
         tag = _FONT.sub("", tag)
         tag = re.sub(
@@ -81,7 +83,7 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
         )
         return _REFERENCE.sub(lambda ids: f"{ids[0][: -len(ids[1])]}{name}-{ids[1]}", tag)
 
-    drawn = _TAG.sub(changed, body)
+    drawn = _BETWEEN.sub("><", _TAG.sub(changed, body))
     drawn = re.sub(r"<style.*?</style>", "", drawn, count=1, flags=re.DOTALL)
     label = f'role="img" aria-labelledby="{name}-caption" {_LOOK}'
     return {

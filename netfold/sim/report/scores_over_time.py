@@ -65,7 +65,7 @@ def _draw_scores(axes: Axes, group: Group, looks: _Looks) -> None:
         points = [(test["time_us"], test["score"]) for test in tests]
         axes.plot(*zip(*points, strict=True), **look)
         rows = [{"variant": variant["name"], "time_us": at, "score": score} for at, score in points]
-        mark_points(axes, points, rows)
+        mark_points(axes, points, rows, len(group.members))
         if any(test.get("range") for test in tests):
             lows, highs = zip(*(test.get("range") or 2 * [test["score"]] for test in tests), strict=True)
             times_us = [at for at, _ in points]

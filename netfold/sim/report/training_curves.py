@@ -202,7 +202,7 @@ def _mark(axes: Axes, row: _Row, axis: _Axis, label: str) -> None:
     points = [(x, y) for x, y in zip(across, up, strict=True) if math.isfinite(y)]
     column = axis.after if row.column == "test_score" else axis.before
     marks = [{"variant": label, row.metric or "loss": y, column: x} for x, y in points]
-    mark_points(axes, points, marks)
+    mark_points(axes, points, marks, len(_labels(row)))
 
 
 def _labels(row: _Row) -> list[str]:
