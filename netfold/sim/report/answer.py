@@ -393,14 +393,19 @@ def _key(variant: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def _labels(firsts: Sequence[Entry]) -> list[str]:
-    """A label for every group, by one of its variants: those of its traits in which groups differ."""
+    """A label for every group, by one of its variants: as few of its traits as tell it from the others."""
     traits = [_traits(variant) for variant in firsts]
-    names = dict.fromkeys(name for trait_set in traits for name in trait_set)
-    differing = [name for name in names if len({trait_set.get(name) for trait_set in traits}) > 1]
-    if "job" in differing and len({trait_set["job"] for trait_set in traits}) == len(traits):
+    names = dict.fromkeys(("job", "model", *(name for trait_set in traits for name in trait_set)))
+    telling_names: list[str] = []
+    told = 1  # groups that are told apart
+    for name in names:
+        tried = [*telling_names, name]
+        if (count := len({tuple(map(trait_set.get, tried)) for trait_set in traits})) > told:
+            telling_names, told = tried, count
+    if telling_names == ["job"]:
         return [trait_set["job"] for trait_set in traits]
     return [
-        ", ".join(f"{name} {trait_set[name]}" for name in differing if trait_set.get(name))
+        ", ".join(f"{name} {trait_set[name]}" for name in telling_names if trait_set.get(name))
         for trait_set in traits
     ]
 

@@ -318,7 +318,11 @@ class Comparison(VerbResult):
         left_out = () if any(group.has_skew for group in self.groups) else ("since_last_rank_us",)
         beside = {
             name: TableColumn(
-                "× baseline", [words.times(row.ratios[name]) for row in rows], is_right=True, is_ratio=True
+                "× baseline",
+                [words.times(row.ratios[name]) for row in rows],
+                is_right=True,
+                is_ratio=True,
+                values=[row.ratios[name] for row in rows],
             )
             for name in ("aggregation_elements_per_s", "iteration_time_us", "wire_bytes_up_per_worker")
         }

@@ -18,6 +18,7 @@ from netfold.sim.results.metrics import has_target
 
 _TARGET_TIME = "time_to_target_us"
 _NAME_INCHES = 0.24
+_MARKS_COUNT = 6  # of a line
 _Looks = dict[str, dict[str, Any]]
 
 
@@ -63,7 +64,7 @@ def _draw_scores(axes: Axes, group: Group, looks: _Looks) -> None:
         if not tests:
             continue
         points = [(test["time_us"], test["score"]) for test in tests]
-        axes.plot(*zip(*points, strict=True), **look)
+        axes.plot(*zip(*points, strict=True), **look, markevery=-(-len(points) // _MARKS_COUNT))
         rows = [{"variant": variant["name"], "time_us": at, "score": score} for at, score in points]
         mark_points(axes, points, rows, len(group.members))
         if any(test.get("range") for test in tests):
