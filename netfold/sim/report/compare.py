@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -362,7 +361,7 @@ class Comparison(VerbResult):
                 f"{self.runs[0]}: no other run to compare with",
                 "give different runs, or report this one alone",
             )
-        page = SideBySide(self.folders, self.runs, self.notes, self.baseline, self.columns())
+        page = SideBySide(self.folders, self.notes, self.baseline, self.columns())
         return write_comparison(page, Path(folder), figure, width_inches)
 
     def draw(self) -> Svg | None:
@@ -459,9 +458,12 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
 
 
 def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Runs whose folders have the same name are named by their paths."""
-    counts = Counter(map(name_of, runs))
-    return [replace(run, label=str(run.path)) if counts[name_of(run)] > 1 else run for run in runs]
+    """Runs with labels: their names, or their paths where several have the same name."""
+    names = [name_of(run) for run in runs]
+    return [
+        replace(run, label=str(run.path) if names.count(name) > 1 else name)
+        for run, name in zip(runs, names, strict=True)
+    ]
 
 
 def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> VariantRow:

@@ -372,23 +372,23 @@ def _magnify(
 _LINE_MARKS = ("|", "D", "s", "^")
 
 
-def drawers(run: RunFolder) -> dict[str, Callable[[RunFolder], Figure | None]]:
+def drawers(run: RunFolder) -> dict[str, Callable[[], Figure | None]]:
     """What draws each figure, by its name, in reading order; None if it has nothing to show."""
     labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
     return {
-        "grid": heat_map,
-        "accuracy": scores_over_time,
-        "throughput": throughput,
-        "bounds": bound_times,
-        "breakdown": partial(time_spent, labels=labels),
-        "bytes": partial(bytes_sent, labels=labels),
-        "tradeoff": trade_off,
-        "jobs": job_chart,
-        "network": over_time,
-        "messages": message_times,
-        "timeline": partial(timeline, labels=labels),
-        "utilisation": utilisation,
-        "training": learning,
+        "grid": partial(heat_map, run),
+        "accuracy": partial(scores_over_time, run),
+        "throughput": partial(throughput, run),
+        "bounds": partial(bound_times, run),
+        "breakdown": partial(time_spent, run, labels=labels),
+        "bytes": partial(bytes_sent, run, labels=labels),
+        "tradeoff": partial(trade_off, run),
+        "jobs": partial(job_chart, run),
+        "network": partial(over_time, run),
+        "messages": partial(message_times, run),
+        "timeline": partial(timeline, run, labels=labels),
+        "utilisation": partial(utilisation, run),
+        "training": partial(learning, run),
     }
 
 
@@ -397,7 +397,7 @@ def figures(run: RunFolder) -> dict[str, bytes]:
     svgs: dict[str, bytes] = {}
     with style.house_style():
         for name, draw in drawers(run).items():
-            figure = draw(run)
+            figure = draw()
             if figure is not None:
                 svgs[f"{name}.svg"] = style.to_svg(figure)
     return svgs

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +168,7 @@ def build_report(path: Path) -> Path:
 def build_pdf(path: Path, name: str, width_inches: float) -> Path:
     """Write a figure of a run as PDF; see `write_pdf`."""
     run = first_seed(load(path))
-    return write_pdf(run.path, _bound_drawers(run), name, width_inches)
-
-
-def _bound_drawers(run: RunFolder) -> dict[str, Callable[[], Figure | None]]:
-    return {figure: partial(function, run) for figure, function in drawers(run).items()}
+    return write_pdf(run.path, drawers(run), name, width_inches)
 
 
 def write_pdf(
@@ -225,7 +220,7 @@ def write_comparison(
     with files.writing(folder, files.WRITABLE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
     if figure:
-        return write_pdf(folder, _bound_drawers(run), figure, width_inches)
+        return write_pdf(folder, drawers(run), figure, width_inches)
     svgs = figures(run)
     return write_pages(folder, svgs, render(run, svgs, comparison))
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import telling
 from netfold.sim.report.marks import mark_points
-from netfold.sim.report.training_curves import line_style, plain_ticks
+from netfold.sim.report.training_curves import Looks, looks_of, plain_ticks
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.series import LINK_BUSY, QUANTITIES, QUEUE
 from netfold.units import PS_PER_US
@@ -124,20 +124,16 @@ def message_times(run: RunFolder) -> Figure | None:
     return figure
 
 
-def _looks(run: RunFolder) -> dict[str, dict[str, Any]]:
+def _looks(run: RunFolder) -> Looks:
     """The style of each variant that is drawn, as in every figure."""
-    names = list(dict.fromkeys(entry["name"].partition("/")[0] for entry in run.summary["variants"]))
-    return {name: line_style(names.index(name), len(names)) for name in telling(run.summary, VARIANTS_MAX)}
+    looks = looks_of(run)
+    return {name: looks[name] for name in telling(run.summary, VARIANTS_MAX)}
 
 
 def not_drawn(run: RunFolder) -> str:
     """Which variants the figures of this file leave out, and why; empty if none."""
-    names = list(dict.fromkeys(entry["name"].partition("/")[0] for entry in run.summary["variants"]))
-    left_out = [name for name in names if name not in _looks(run)]
-    if not left_out:
-        return ""
-    names_text = ", ".join(left_out)
-    return f" Drawn are the first two, the baseline and those whose times differ most; not {names_text}."
+    names = ", ".join(name for name in looks_of(run) if name not in _looks(run))
+    return names and f" Drawn are the first two, the baseline and those whose times differ most; not {names}."
 
 
 def is_far(times_us: Sequence[float]) -> bool:
@@ -156,6 +152,6 @@ def time_axis(axes: Axes, label: str, ends_us: tuple[float, float], is_logarithm
     axes.set_xlabel(label)
 
 
-def _legend(figure: Figure, looks: dict[str, dict[str, Any]], names: pl.Series) -> None:
+def _legend(figure: Figure, looks: Looks, names: pl.Series) -> None:
     shown = [name for name in looks if name in {*names.to_list()}]
     style.legend_below(figure, [Line2D([], [], **{**looks[name], "marker": ""}) for name in shown], shown)

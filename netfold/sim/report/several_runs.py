@@ -18,7 +18,6 @@ class SideBySide(NamedTuple):
     """What a page says of several runs beside their results."""
 
     runs: Sequence[RunFolder]
-    names: Sequence[str]
     notes: Sequence[str]
     """What makes them less comparable."""
     baseline: str
@@ -28,8 +27,6 @@ class SideBySide(NamedTuple):
 
 _NAMED_IN = {"variants": "name", "jobs": "variant", "injected": "variant"}
 """The lists of a summary that name variants, and the key that does."""
-_SHARED = ("seed", "seeds", "question")
-"""What a summary keeps where all runs have the same."""
 
 
 def joined(runs: Sequence[RunFolder]) -> RunFolder:
@@ -41,19 +38,14 @@ def joined(runs: Sequence[RunFolder]) -> RunFolder:
     marked = [_marked(first_seed(run), number) for number, run in enumerate(runs, start=1)]
     first = marked[0]
     summaries = [run.summary for run in marked]
-    shared = {
-        key: summaries[0][key]
-        for key in _SHARED
-        if key in summaries[0] and all(summary.get(key) == summaries[0][key] for summary in summaries)
-    }
-    merged = {
-        key: [entry for summary in summaries for entry in summary.get(key, ())]
-        for key in (*_NAMED_IN, "warnings", "unfinished")
-    }
+    questions = {summary.get("question") for summary in summaries}
     summary = {
-        **shared,
-        **merged,
+        **{
+            key: [entry for summary in summaries for entry in summary.get(key, ())]
+            for key in (*_NAMED_IN, "warnings", "unfinished")
+        },
         "sets": [],
+        "question": questions.pop() if len(questions) == 1 else None,
         "scenario": ", ".join(dict.fromkeys(summary["scenario"] for summary in summaries)),
         "baseline": summaries[0].get("baseline"),
         "verdict": worst(summary["verdict"] for summary in summaries),
@@ -75,12 +67,13 @@ def _marked(run: RunFolder, number: int) -> RunFolder:
 
     summary = run.summary
     entries = {
-        list_name: [{**entry, key: marked(entry[key])} for entry in summary.get(list_name, ())]
+        list_name: [
+            {**entry, key: marked(entry[key]), **({"axes": [["run", str(number)], *axes]} if axes else {})}
+            for entry in summary.get(list_name, ())
+            for axes in [entry.get("axes")]
+        ]
         for list_name, key in _NAMED_IN.items()
     }
-    for variant in entries["variants"]:
-        if variant.get("axes"):
-            variant["axes"] = [["run", str(number)], *variant["axes"]]
     names = {variant["name"] for variant in summary["variants"]}
     warnings = [warning.partition(": ") for warning in summary["warnings"]]
     changes: Mapping[str, Any] = {
