@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 _FOLDER = Path(__file__).parent
-_DARK = {
+DARK = {
     "#ffffff": "#161616",
     "#000000": "#e6e6e6",
     "#1a1a1a": "#e6e6e6",
@@ -24,8 +24,8 @@ _DARK = {
     "#d6e8f3": "#12384d",
     "#e7d4e8": "#5d4a5f",
     "#0072b2": "#2a7fd4",
-    "#332288": "#8f84e0",
-    "#882255": "#d0629b",
+    "#332288": "#6457d6",
+    "#882255": "#b8336f",
 }
 """Colours of figures that a dark page needs otherwise: paper, ink, greys, and those too dark to see on it."""
 _TAG = re.compile(r"<[^>]+>")
@@ -56,7 +56,7 @@ def template_of(path: Path) -> jinja2.Template:
     )
     script = (_FOLDER / "page.js").read_text("utf-8")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-    dark = "; ".join(f"--{light[1:]}: {colour}" for light, colour in _DARK.items())
+    dark = "; ".join(f"--{light[1:]}: {colour}" for light, colour in DARK.items())
     templates.globals |= {
         "style": Markup(
             (_FOLDER / "page.css").read_text("utf-8")
@@ -95,4 +95,4 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
 
 def _themed(match: re.Match[str]) -> str:
     what, colour = match[1], match[2].lower()
-    return f"{what}var(--{colour[1:]},{colour})" if colour in _DARK else match[0]
+    return f"{what}var(--{colour[1:]},{colour})" if colour in DARK else match[0]

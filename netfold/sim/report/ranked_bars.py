@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter
 
 from netfold.sim.report import style, words
 from netfold.sim.report.causes import Parts, cause_name, short
@@ -66,6 +67,9 @@ def ranked_bars(bars: Sequence[VariantBar], title: str) -> Figure | None:
     if max(times_us) > _LINEAR_MAX * min(times_us):
         left.set_xscale("log")
         left.set_xlim(min(times_us) / factor_us / 2, max(times_us) / factor_us * 1.1)
+        left.xaxis.set_minor_formatter(
+            NullFormatter()
+        )  # otherwise it labels them with formulas where few fit
         left.xaxis.set_major_formatter(lambda value, _: _tick(value * factor_us))
         left.set_xlabel("time, logarithmic")
     else:

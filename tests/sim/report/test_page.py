@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from netfold.sim.report.compare import compare
 from netfold.sim.report.figures import time_spent
 from netfold.sim.report.html import build_pdf, build_report
 from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
-from netfold.sim.report.page import inlined
-from netfold.sim.report.ranked_bars import CAUSE_COLOURS
+from netfold.sim.report.page import DARK, inlined
+from netfold.sim.report.ranked_bars import CAUSE_COLOURS, VariantBar, ranked_bars
 from netfold.sim.report.scores_over_time import scores_over_time
 from netfold.sim.report.trade_off import trade_off
 from netfold.sim.results.folder import load, write_run
@@ -351,7 +352,8 @@ def lab(colour: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-def test_a_colour_has_one_meaning() -> None:
+@pytest.mark.parametrize("page", [{}, DARK])
+def test_a_colour_has_one_meaning(page: Mapping[str, str]) -> None:
     """Those of variants, phases, messages and causes differ by four times what is just noticed (2.3)."""
     meanings = (
         *style.VARIANT_COLOURS,
@@ -359,6 +361,19 @@ def test_a_colour_has_one_meaning() -> None:
         *style.KNOWN_LABELS.values(),
         *(colour for colour in CAUSE_COLOURS.values() if colour),
     )
-    pairs = itertools.combinations(map(lab, meanings), 2)
+    shown = [page.get(colour.lower(), colour) for colour in meanings]
+    pairs = itertools.combinations(map(lab, shown), 2)
 
     assert min(float(np.linalg.norm(first - second)) for first, second in pairs) > 4 * 2.3
+
+
+def test_a_logarithmic_axis_has_no_formulas_for_labels(tmp_path: Path) -> None:
+    """Of 40 µs and 680 µs, between which there is one power of ten."""
+    bars = [VariantBar("a", 40.0, "", ()), VariantBar("b", 680.0, "", ())]
+    with style.house_style():
+        figure = ranked_bars(bars, "times")
+        assert figure is not None
+        labels = svg_text(style.to_svg(figure))
+
+    assert "100 µs" in labels
+    assert not [label for label in labels if "$" in label]
