@@ -40,7 +40,7 @@ def kinds() -> dict[str, TopologyKind]:
 
 
 def graph(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> nx.Graph:
-    """The network as a graph; see `topologies/README.md` for its contract.
+    """The network as a graph; see `docs/explanation/networks.md` for its contract.
 
     Raises
     ------

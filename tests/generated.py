@@ -53,7 +53,7 @@ def reference() -> str:
     return f"""# Reference
 
 Written by `make generated` from the sources: what every key, metric, codec and device is. What they are for
-is in the [guide](../scenarios/README.md), [training](training.md) and the READMEs of the packages.
+is in the [guide](../scenarios/README.md), [training](training.md) and the pages of `docs/explanation`.
 
 ## Keys of a scenario
 
@@ -71,8 +71,8 @@ takes where there is one.
 
 ## Codecs
 
-In a run every codec works on the collectives that carry its merges ([matrix](matrix.md)). In real training
-([torch](../netfold/torch/README.md)) some need more, or have the simulator's bits over some collectives only.
+In a run every codec works on the collectives that carry its merges ([matrix](matrix.md)). In
+[real training](explanation/real-training.md) some need more, or have the simulator's bits over fewer.
 
 {all_codecs()}
 

@@ -23,7 +23,7 @@ from tests.command_line import run_command
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
-REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
+REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
@@ -181,6 +181,13 @@ def test_every_column_is_explained() -> None:
     columns = {field.name for record in TABLES.values() for field in fields(record)}
 
     assert {name for name in columns if f"`{name}`" not in text} == set()
+
+
+def test_readmes_of_packages_are_maps() -> None:
+    """Formats, rules and reasons are pages of docs/explanation."""
+    words = {path: len(path.read_text("utf-8").split()) for path in ROOT.glob("netfold/**/README.md")}
+
+    assert {path: count for path, count in words.items() if count > 800} == {}
 
 
 @pytest.mark.slow

@@ -135,9 +135,9 @@ def test_mistakes_in_full(mistake: str) -> None:
     assert message == f"{refused.value.key}: {refused.value.message}; {refused.value.hint}"
 
 
-def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_profile_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """More and wider stages, so that 128 words are added in one pass; one more reads them out."""
-    text = (ROOT / "netfold" / "switch" / "README.md").read_text("utf-8")
+    text = (ROOT / "docs" / "explanation" / "switch-resources.md").read_text("utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
     exec(code, {})

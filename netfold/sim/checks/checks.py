@@ -164,6 +164,8 @@ class Journal:
     findings: list[Findings] = field(default_factory=list)  # one per round
     drifts: dict[int, Drift] = field(default_factory=dict)
     """Drift of an unbiased codec, by bucket."""
+    arrays: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
+    """What is kept of each step, by its name in the file (`results/arrays.py`)."""
     has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:

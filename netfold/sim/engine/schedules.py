@@ -1,4 +1,4 @@
-"""Schedules between hosts: what is sent when, and the merges at their workers (README, Schedules)."""
+"""Schedules between hosts: what is sent when, and the merges at their workers (flows-and-schedules.md)."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def fill_words(words: NDArray[np.int32], merge: int) -> None:
         words[i] = word
 
 
-# How a schedule goes on: a queue of transfers that may be sent or processed (README, Schedules).
+# How a schedule goes on: a queue of transfers that may be sent or processed (flows-and-schedules.md).
 #
 # Each call carries out one of them, so that what one call needs is bounded: it opens one flow at most, and
 # merges one transfer. Where rows of flows or buffers are short, it says so and leaves it in the queue.

@@ -501,7 +501,7 @@ def on_parent_result(at: int, index: int) -> None:
     replicate(world.clock[0].at, index)
 
 
-# Timers of slots, which then send partial results (README, TIMED).
+# Timers of slots, which then send partial results (aggregation-streams.md).
 
 
 @kernel

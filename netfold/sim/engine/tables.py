@@ -170,7 +170,7 @@ PACKET = np.dtype(
     align=True,
 )
 
-# One row per (job, switch of its tree): "point" in README.md.
+# One row per (job, switch of its tree): "point" in aggregation-streams.md.
 POINT = np.dtype(
     [
         ("job", "i4"),
@@ -212,7 +212,7 @@ POINT_COUNTERS = POINT.names[POINT.names.index("packets") :] if POINT.names else
 # A child of a point, or a receiver of its results: two of the three are −1.
 CHILD = np.dtype([("stream", "i4"), ("point", "i4"), ("split", "i4")], align=True)
 
-# One row per (job, split of its results): "split" in README.md.
+# One row per (job, split of its results): "split" in aggregation-streams.md.
 SPLIT_ROW = np.dtype(
     [
         ("job", "i4"),

@@ -314,6 +314,8 @@ class JobPlan:
     """How the devices of its workers vary."""
     costs: Costs | None = None
     """What its buckets cost, where a rule of fusion asks for it; a run measures it."""
+    keep: tuple[str, ...] = ()
+    """What is kept of its steps as arrays."""
 
 
 @dataclass(frozen=True)

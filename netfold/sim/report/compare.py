@@ -256,7 +256,7 @@ class VariantRow:
     parts: tuple[Mapping[str, Any], ...]  # all parts, the largest first; see `sim/checks/bottleneck.py`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(VerbResult):
     """Rows in their order, and notes on everything that makes them less comparable.
 

@@ -28,12 +28,13 @@ from netfold.sim.report.answer import (
 )
 from netfold.sim.report.causes import sentence
 from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
+from netfold.sim.report.display import Svg
 from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
 from netfold.sim.report.page import inlined, template_of
 from netfold.sim.report.several_runs import SideBySide, joined
-from netfold.sim.report.style import house_style, to_pdf
+from netfold.sim.report.style import house_style, to_pdf, to_svg
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, first_seed, is_sweep, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -89,11 +90,11 @@ BUCKETS_MAX = 12  # shown per variant
 OPEN_MAX = 8  # variants, up to which all tables that compare them are open
 TALL = 0.7  # height over width of a figure that is folded
 _KEY_FIGURES = {
-    "time_to_target": "accuracy.svg",
-    "step_time": "bounds.svg",
-    "throughput": "throughput.svg",
-    "makespan": "jobs.svg",
-    "score_at_time": "accuracy.svg",
+    "time_to_target": "accuracy",
+    "step_time": "bounds",
+    "throughput": "throughput",
+    "makespan": "jobs",
+    "score_at_time": "accuracy",
 }
 """The figure that shows the answer to a question."""
 _TITLES = {
@@ -184,14 +185,31 @@ def write_pdf(
         The folder cannot be written.
     """
     with house_style(width_inches):
-        figure = draw[name]() if name in draw else None
-        if figure is None:
-            what = f"figure '{name}' has nothing to show of it" if name in draw else f"no figure '{name}'"
-            raise DataError(f"{folder}: {what}", f"allowed: {', '.join(draw)}")
-        content = to_pdf(figure)
+        content = to_pdf(_drawn(folder, draw, name))
     file = f"{name}-{width_inches:g}in.pdf"
     write_figures(folder, {file: content})
     return folder / "figures" / file
+
+
+def draw(run: RunFolder, name: str = "") -> Svg:
+    """A figure of a run, by default the one that shows its answer; errors as `write_pdf`."""
+    draw = drawers(first_seed(run))
+    with house_style():
+        answering = filter(None, (draw[key]() for key in _key_figures(run)))
+        return to_svg(_drawn(run.path, draw, name) if name else next(answering))
+
+
+def _drawn(folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: str) -> Figure:
+    figure = draw[name]() if name in draw else None
+    if figure is None:
+        what = f"figure '{name}' has nothing to show of it" if name in draw else f"no figure '{name}'"
+        raise DataError(f"{folder}: {what}", f"allowed: {', '.join(draw)}")
+    return figure
+
+
+def _key_figures(run: RunFolder) -> tuple[str, ...]:
+    """The figures that may show the answer, the best first."""
+    return "grid", _KEY_FIGURES[answered_in(run.summary)[0].question.name], "throughput"
 
 
 def write_report(run: RunFolder) -> Path:
@@ -303,8 +321,7 @@ def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
         }
         for name, svg in drawn.items()
     }
-    question = answered_in(run.summary)[0].question.name
-    key = next((name for name in ("grid.svg", _KEY_FIGURES[question], "throughput.svg") if name in shown), "")
+    key = next((name for key in _key_figures(run) if (name := f"{key}.svg") in shown), "")
     return {"key_figure": shown.pop(key, None), "figures": list(shown.values())}
 
 

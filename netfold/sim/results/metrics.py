@@ -2,7 +2,7 @@
 
 A row says what a metric is, how it is computed from a run's records, and where it is shown. From it follow
 summaries, the check of run folders (`format.py`), columns (`report/columns.py`), orders of `compare`, figures
-of sweeps, help, and the table in `sim/README.md`. To add a metric, add a row with `is_later`.
+of sweeps, help, and the table in docs/reference.md. To add a metric, add a row with `is_later`.
 """
 
 from __future__ import annotations

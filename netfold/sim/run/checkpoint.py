@@ -133,7 +133,7 @@ def unpack(content: bytes, parts: Sequence[Any] = ()) -> Any:
 # The folder of checkpoints.
 
 
-_FORMAT = 2
+_FORMAT = 3
 _PREFIX = "checkpoint-"
 _RUN, _STATE = "run.json", "state.pickle"
 _SPARE = 1.05

@@ -85,9 +85,12 @@ _policy: ContextVar[tuple[bool, set[str]] | None] = ContextVar("policy", default
 
 
 @contextmanager
-def running_code(allowed: bool) -> Iterator[None]:
-    """In the block, a scenario that is read may name Python files, each of which is said once, or may not."""
-    token = _policy.set((allowed, set()))
+def running_code(allowed: bool, told: Iterable[str] = ()) -> Iterator[None]:
+    """In the block, a scenario that is read may name Python files, each of which is said once, or may not.
+
+    Nothing is said of files that are `told` already.
+    """
+    token = _policy.set((allowed, set(told)))
     try:
         yield
     finally:

@@ -284,6 +284,10 @@ def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progre
     require_threads()
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     versions = own_versions()
+    if not settings.keeps_runs and any(
+        job.keep for variant in scenario.variants for job in variant.jobs or (variant,)
+    ):
+        raise scenario.error("keep", "a sweep has no run folders to keep arrays in", "add --keep-runs")
     points = points_of(scenario, versions, settings.keeps_runs)
     if settings.cluster is not None:
         refuse_absolute(points)

@@ -1,6 +1,6 @@
 """Links, packets, timers and the order of events in plain Python.
 
-The rules are the sections "Time, order, chance", "Links" and "Faults" of sim/engine/README.md. Everything is
+The rules are docs/explanation/engine/packets-and-links.md. Everything is
 an exact Python integer, so nothing here can overflow.
 """
 

@@ -1,4 +1,4 @@
-"""Reliable unicast in plain Python: the section "Flows" of sim/engine/README.md."""
+"""Reliable unicast in plain Python: docs/explanation/engine/flows-and-schedules.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A switch of a job's tree around its state machine in plain Python: front end, partials, results, copies.
 
-The rules are the section "Aggregation streams (SwitchML)" of sim/engine/README.md.
+The rules are docs/explanation/engine/aggregation-streams.md.
 """
 
 from __future__ import annotations

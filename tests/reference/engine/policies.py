@@ -1,4 +1,4 @@
-"""Congestion policies in plain Python: the section of that name in sim/engine/README.md."""
+"""Congestion policies in plain Python: docs/explanation/engine/flows-and-schedules.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Aggregation jobs in plain Python: what their packets say, streams of units, and the worker's side.
 
-The rules are the section "Aggregation streams (SwitchML)" of sim/engine/README.md.
+The rules are docs/explanation/engine/aggregation-streams.md.
 """
 
 from __future__ import annotations

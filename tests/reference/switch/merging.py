@@ -1,6 +1,6 @@
 """What switch registers do with words, in plain Python: one word, one bit at a time.
 
-The rules are in the section "Aggregation streams (SwitchML)" of sim/engine/README.md. Sums are made lane
+The rules are in docs/explanation/engine/aggregation-streams.md. Sums are made lane
 by lane: a word has lanes of 32, 16, 8 or 4 bits, lowest bits first. SIGN is Marsit's one-bit merge in its
 weighted form (Wu et al., DAC 2022), TABLE_ADD is THC's (Li et al., NSDI 2024).
 """

@@ -246,7 +246,7 @@ def play(
     activities: dict[int, str] = {}
     job = RunningJob(
         plan=SimpleNamespace(  # type: ignore[arg-type]
-            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation
+            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation, keep=()
         ),
         index=variation.job,
         seed=1,

@@ -291,7 +291,7 @@ SETS = [
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
         "  allowed: topology, routing, workers, hosts, workload, device, overlap, codec, collective, "
-        "published, faults, jobs, admission",
+        "published, keep, faults, jobs, admission",
     ),
     (
         "topology.rate=fast",
