@@ -16,10 +16,10 @@ from rich.table import Table
 
 from netfold.errors import DataError, names_hint
 from netfold.homomorphic.codec import Codec
+from netfold.kernels.processor import note_of, pin
 from netfold.kinds import register, registered
 from netfold.sim import files
 from netfold.sim.keys import written
-from netfold.sim.processor import note_of, pin
 from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders

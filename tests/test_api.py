@@ -22,7 +22,7 @@ from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractErr
 from netfold.homomorphic.codecs.bird_rows import DigitLanes
 from netfold.homomorphic.drive import CodecError, WorkerEncoder
 from netfold.sim.studies.codec_study import run_study
-from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs, synthetic_source
+from netfold.sim.studies.codec_study_inputs import read_codec, read_codecs, synthetic_source
 from netfold.torch.wire import check_codec as check_for_hooks
 from tests.command_line import run_command
 from tests.test_house import sources

@@ -174,7 +174,6 @@ class Group:
         return self.score_metric.more_is_better if is_score else self.question.more_is_better
 
     def name(self, variant: Entry) -> str:
-        """A variant's name, without the job that is the group's label."""
         return str(variant["name"]).removesuffix(f"/{self.label}")
 
     def value(self, variant: Entry) -> float | None:
@@ -187,7 +186,6 @@ class Group:
         return tests[-1]["score"] if tests else None
 
     def pace(self, variant: Entry) -> float | None:
-        """The metric of the question, of a sound variant."""
         return variant["metrics"].get(self.question.metric) if kind(variant["verdict"]) in GOOD else None
 
     def shown(self, value: float | None) -> str:
@@ -266,7 +264,7 @@ class Group:
 
     @cached_property
     def _ranks(self) -> dict[int, int]:
-        """The rank of each ranked variant, by its identity."""
+        """Ranks of the ranked variants, by identity; those shown alike or not distinguishable share one."""
         ranks: dict[int, int] = {}
         leader, rank = None, 1
         for number, variant in enumerate(self.ranked, start=1):
@@ -276,7 +274,6 @@ class Group:
         return ranks
 
     def rank(self, variant: Entry) -> int | None:
-        """From 1; variants whose values are shown alike, or are not distinguishable, share it."""
         return self._ranks.get(id(variant))
 
 
@@ -567,7 +564,6 @@ def _nobody(group: Group) -> str:
 
 
 def _first(group: Group) -> list[Entry]:
-    """The variants that share the first place."""
     return [variant for variant in group.ranked if group.rank(variant) == 1]
 
 

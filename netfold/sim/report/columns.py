@@ -29,6 +29,9 @@ _UNITS: dict[Unit, Callable[[Any], str]] = {
     Unit.TIME: words.time,
     Unit.BYTES: lambda value: words.scaled(value, "B"),
     Unit.RATE: lambda value: words.scaled(value, ""),
+    Unit.BYTE_RATE: lambda value: words.scaled(value, "B/s"),
+    Unit.MONEY: words.money,
+    Unit.POWER: lambda value: words.scaled(value, "W"),
     Unit.RATIO: words.times,
     Unit.SHARE: words.percent,
     Unit.ERROR: lambda value: words.NOTHING if value is None else words.error(value),
@@ -109,7 +112,7 @@ def metric_columns(
 
 
 def total_width(columns: Sequence[TableColumn]) -> int:
-    """Characters that columns take in a line of a table, each with the line to its right."""
+    # 3: a cell has a space on both sides, and a line to its right.
     return sum(3 + max(len(column.heading), *(len(str(cell)) for cell in column.cells)) for column in columns)
 
 

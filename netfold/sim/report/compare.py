@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, names_hint
-from netfold.sim.processor import note_of, recorded
+from netfold.kernels.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     AS_GIVEN,
@@ -50,7 +50,7 @@ from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
-from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, TYPES, require_metrics
+from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES, require_metrics
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # The terminal's table of a run: one line per variant, and notes below.
@@ -263,7 +263,7 @@ class Comparison(VerbResult):
     Attributes
     ----------
     baseline
-        The run that the ratios divide by; of a single run, "<run> <variant>".
+        The run that the ratios divide by; of a single run, `<run> <variant>`.
     sort
         The order of the rows, and the metric of their ranks: one of `metrics.SORTS`. "given": the rows are in
         the order of the runs, and ranked by what their group is: the time to the target, of whole steps where
@@ -292,7 +292,7 @@ class Comparison(VerbResult):
 
     @property
     def frame(self) -> pl.DataFrame:
-        """A row each: rank, run, variant, group, verdict, against, bottleneck, metrics, "<metric>_ratio"."""
+        """A row each: rank, run, variant, group, verdict, against, bottleneck, metrics, `<metric>_ratio`."""
         return plain_frame(
             [
                 {
@@ -328,6 +328,8 @@ class Comparison(VerbResult):
         beside["aggregation_time_us"] = TableColumn(
             "bottleneck", [Text(row.bottleneck) for row in rows], is_number=False
         )
+        ranked_by = [SORTS[self.sort].name] if self.sort in SORTS else []
+        names = list(dict.fromkeys((*COMPARISON, *ranked_by)))
         return [
             TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
             TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
@@ -337,14 +339,20 @@ class Comparison(VerbResult):
                 if is_grouped
                 else []
             ),
-            *metric_columns(COMPARISON, [row.metrics for row in rows], left_out, beside),
+            *metric_columns(names, [row.metrics for row in rows], left_out, beside),
             TableColumn("verdict", [verdict_text(row.verdict) for row in rows], is_number=False),
         ]
 
-    def report(self, folder: str | os.PathLike[str], figure: str = "", width_inches: float = 3.3) -> Path:
+    def report(
+        self,
+        folder: str | os.PathLike[str],
+        figure: str = "",
+        width_inches: float | None = None,
+        out: Path | None = None,
+    ) -> Path:
         """Write a page about all variants of all runs, and its figures, into a folder; returns its path.
 
-        With the name of a `figure`, write only that one, as PDF of this width.
+        With the name of a `figure`, write only that one, as PDF of this width, or into the file `out`.
 
         Raises
         ------
@@ -362,7 +370,7 @@ class Comparison(VerbResult):
                 "give different runs, or report this one alone",
             )
         page = SideBySide(self.folders, self.notes, self.baseline, self.columns())
-        return write_comparison(page, Path(folder), figure, width_inches)
+        return write_comparison(page, Path(folder), figure, width_inches, out)
 
     def draw(self) -> Svg | None:
         """SVG of the aggregation times, the best rank first, split by what bounds them.

@@ -26,8 +26,8 @@ from netfold.sim.report.scores_over_time import scores_over_time
 from netfold.sim.report.trade_off import trade_off
 from netfold.sim.report.training_curves import learning
 from netfold.sim.report.words import fairness
+from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.results.records import NO_BUCKET
 from netfold.sim.results.summary import GOOD, kind
 

@@ -13,8 +13,8 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from netfold.errors import DataError
+from netfold.kernels.processor import note_of
 from netfold.sim import files
-from netfold.sim.processor import note_of
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     GROUPS_MAX,
@@ -34,7 +34,7 @@ from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
 from netfold.sim.report.page import inlined, template_of
 from netfold.sim.report.several_runs import SideBySide, joined
-from netfold.sim.report.style import house_style, to_pdf, to_svg
+from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, first_seed, is_sweep, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -44,15 +44,7 @@ from netfold.sim.results.summary import kind
 
 
 def write_pages(folder: Path, svgs: Mapping[str, bytes], report: str) -> Path:
-    """Write `figures/*.svg` and `report.html`; returns the path of the report.
-
-    Raises
-    ------
-    DataError
-        Something else has one of these names: a link, which may lead out of the folder, a file or a folder.
-    UnwrittenError
-        The folder cannot be written.
-    """
+    """Write `figures/*.svg` and `report.html`; returns the path of the report."""
     page = folder / "report.html"
     if page.is_dir() and not page.is_symlink():
         raise _other(page, "a folder", "a file")
@@ -166,33 +158,42 @@ def build_report(path: Path) -> Path:
     return write_report(first_seed(load(path)))
 
 
-def build_pdf(path: Path, name: str, width_inches: float) -> Path:
-    """Write a figure of a run as PDF; see `write_pdf`."""
+def build_figure(path: Path, name: str, width_inches: float | None = None, out: Path | None = None) -> Path:
+    """Write one figure of a run; see `write_figure`."""
     run = first_seed(load(path))
-    return write_pdf(run.path, drawers(run), name, width_inches)
+    return write_figure(run.path, drawers(run), name, width_inches, out)
 
 
-def write_pdf(
-    folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: str, width_inches: float
+def write_figure(
+    folder: Path,
+    draw: Mapping[str, Callable[[], Figure | None]],
+    name: str,
+    width_inches: float | None = None,
+    out: Path | None = None,
 ) -> Path:
-    """Write a figure as `figures/NAME-WIDTHin.pdf`; returns its path.
+    """Write one figure as `out`, an SVG or PDF file, or else as `figures/NAME-WIDTHin.pdf`; returns its path.
 
-    Raises
-    ------
-    DataError
-        There is no figure of that name, or it has nothing to show; or as `write_pages`.
-    UnwrittenError
-        The folder cannot be written.
+    By default an SVG is as wide as those of a page, and a PDF as a column of a paper. Raises DataError for a
+    figure that does not exist or has nothing to show, and for other suffixes.
     """
+    suffix = ".pdf" if out is None else out.suffix.lower()
+    if suffix not in (".svg", ".pdf"):
+        raise DataError(f"{out}: figures are written as SVG or PDF", "use a name that ends in .svg or .pdf")
+    width_inches = width_inches or (WIDTH_INCHES if suffix == ".svg" else PAPER_INCHES)
     with house_style(width_inches):
-        content = to_pdf(_drawn(folder, draw, name))
+        figure = _drawn(folder, draw, name)
+        content = to_svg(figure) if suffix == ".svg" else to_pdf(figure)
+    if out is not None:
+        with files.writing(out, "give another file"):
+            files.write_file(out, content)
+        return out
     file = f"{name}-{width_inches:g}in.pdf"
     write_figures(folder, {file: content})
     return folder / "figures" / file
 
 
 def draw(run: RunFolder, name: str = "") -> Svg:
-    """A figure of a run, by default the one that shows its answer; errors as `write_pdf`."""
+    """A figure of a run, by default the one that shows its answer; errors as `write_figure`."""
     draw = drawers(first_seed(run))
     with house_style():
         answering = filter(None, (draw[key]() for key in _key_figures(run)))
@@ -219,14 +220,18 @@ def write_report(run: RunFolder) -> Path:
 
 
 def write_comparison(
-    comparison: SideBySide, folder: Path, figure: str = "", width_inches: float = 0.0
+    comparison: SideBySide,
+    folder: Path,
+    figure: str = "",
+    width_inches: float | None = None,
+    out: Path | None = None,
 ) -> Path:
-    """Write a page about all variants of several runs, or one of its figures as PDF; returns what is written.
+    """Write a page about all variants of several runs, or one of its figures; returns what is written.
 
     Raises
     ------
     DataError
-        The folder is that of a run or a sweep; or as `write_pages` and `write_pdf`.
+        The folder is that of a run or a sweep; or as `write_pages` and `write_figure`.
     UnwrittenError
         The folder cannot be written.
     """
@@ -235,10 +240,11 @@ def write_comparison(
             f"{folder}: is a run or a sweep, which has a report of its own", "name another folder"
         )
     run = joined(comparison.runs)
-    with files.writing(folder, files.WRITABLE_HINT):
-        folder.mkdir(parents=True, exist_ok=True)
+    if out is None:
+        with files.writing(folder, files.WRITABLE_HINT):
+            folder.mkdir(parents=True, exist_ok=True)
     if figure:
-        return write_pdf(folder, drawers(run), figure, width_inches)
+        return write_figure(folder, drawers(run), figure, width_inches, out)
     svgs = figures(run)
     return write_pages(folder, svgs, render(run, svgs, comparison))
 

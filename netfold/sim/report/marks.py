@@ -41,7 +41,6 @@ _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
 
 def mark(artist: Artist, *rows: Row) -> None:
-    """Say what an artist of some axes is: one row for a bar, or one for each path of a collection."""
     vars(artist)[_ROWS] = rows
 
 

@@ -41,7 +41,9 @@ VARIANT_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 """Of variants in the order of the scenario, in every figure; no phase, message or cause has one of them."""
 
 WIDTH_INCHES = 9.0
-"""The width of figures of a page; those of a paper are as wide as one of its columns, or as its text."""
+"""The width of figures of a page."""
+PAPER_INCHES = 3.3
+"""The width of a column of a paper; its text is 7 inches wide."""
 NARROW_INCHES = 5.0
 """Figures that are narrower have panels below each other, and shorter texts."""
 _FONT_POINTS, _PAPER_POINTS = 9.0, (7.0, 9.0)

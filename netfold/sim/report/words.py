@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from netfold.sim.results.metrics import RANK_SKEW, has_target, has_trained, is_tested
+from netfold.sim.results.breakdown import RANK_SKEW
+from netfold.sim.results.metrics import has_target, has_trained, is_tested
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
@@ -36,6 +37,11 @@ def scaled(value: float | None, unit: str) -> str:
         return NOTHING
     factor, name = prefix(value)
     return f"{digits(value / factor)} {name}{unit}".rstrip()
+
+
+def money(value_usd: float | None) -> str:
+    """An amount in dollars: "$27.6k"."""
+    return NOTHING if value_usd is None else f"${scaled(value_usd, '').replace(' ', '')}"
 
 
 def prefix(value: float) -> tuple[float, str]:

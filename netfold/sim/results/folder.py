@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 
 from netfold.errors import DataError
+from netfold.kernels.processor import instructions
 from netfold.sim import files
 from netfold.sim.files import (
     PARTIAL_PREFIX,
@@ -34,7 +35,6 @@ from netfold.sim.files import (
     read_bytes,
     require_threads,
 )
-from netfold.sim.processor import instructions
 from netfold.sim.results import arrays, format
 from netfold.sim.results.format import FORMAT, TABLES, nullable, schema, to_parquet
 from netfold.sim.results.records import PHASES, Records
@@ -94,7 +94,7 @@ SWEEP = "sweep.json"  # in the folder of a sweep, not in that of a run
 
 
 def is_sweep(path: Path) -> bool:
-    return isfile(path / SWEEP)
+    return isfile(resolve_latest(path) / SWEEP)
 
 
 def load(path: Path) -> RunFolder:
@@ -107,7 +107,7 @@ def load(path: Path) -> RunFolder:
         regular file, is too large or damaged, has another format, or contradicts another.
     """
     require_threads()
-    folder = _resolve(path)
+    folder = resolve_latest(path)
     if not isdir(folder):
         raise DataError(
             f"{path}: no such run folder", "give a folder that `netfold run` printed, or runs/latest"
@@ -145,7 +145,7 @@ def _read(folder: Path) -> RunFolder:
     return run
 
 
-def _resolve(path: Path) -> Path:
+def resolve_latest(path: Path) -> Path:
     try:
         full_path = path.resolve()  # gives "." a name
     except (OSError, RuntimeError, ValueError):  # a link to itself, for example
@@ -331,7 +331,7 @@ def write_run(out_dir: Path, run: RunData, suffix: str = "") -> Path:
         finished = files.write_folder(folder, lambda partial: _write_files(partial, run, indent))
         if not suffix:
             files.remove_stale_partials(out_dir)
-            _point_latest(out_dir, finished)
+            point_latest(out_dir, finished)
         return finished
 
 
@@ -429,8 +429,8 @@ def to_json(content: Any, indent: int | None = 2) -> bytes:
     return (json.dumps(content, sort_keys=True, indent=indent, allow_nan=False) + "\n").encode()
 
 
-def _point_latest(out_dir: Path, finished: Path) -> None:
-    """Point the link `latest` at the run; `latest.txt` instead without links, or if `latest` is no link."""
+def point_latest(out_dir: Path, finished: Path) -> None:
+    # `latest` is a link to a run or sweep; without links, or if `latest` is no link, `latest.txt` names it.
     relative, latest = finished.relative_to(out_dir), out_dir / "latest"
     try:
         if os.path.lexists(latest) and not latest.is_symlink():

@@ -23,8 +23,8 @@ from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, b
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
-from netfold.sim.checks.finding import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.merged_words import HostReplay
+from netfold.sim.checks.round_findings import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.rounds import examine
 from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import StepFact, Tensor
-from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
+from netfold.sim.engine.engine_data import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.keys import Location
-from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.idle_network import packet_rate_bps
+from netfold.sim.plan.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
 from netfold.sim.results import arrays
 from netfold.sim.scenario.faults import ErrorAt
@@ -228,7 +228,7 @@ def refuse_more_than_kept(plan: Plan) -> None:
 
 
 def _footprint(job: JobSize) -> Footprint:
-    from netfold.sim.memory_footprint import codec_footprint, sample_of
+    from netfold.sim.plan.memory_footprint import codec_footprint, sample_of
 
     spec = job.workload
     if isinstance(spec, FileSpec):

@@ -16,10 +16,9 @@ from netfold.errors import DataError, Mistakes, OptionError, ScenarioError, as_o
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
-from netfold.sim.engine.interface import Fate
+from netfold.sim.engine.engine_data import Fate
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Location, ScenarioInfo
-from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import HostProfile, with_work
 from netfold.sim.plan.idle_network import (
     routing_warnings,
@@ -28,6 +27,7 @@ from netfold.sim.plan.idle_network import (
     with_pass_latency,
     without_drops,
 )
+from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import (
     FIFO,
     RESERVED,
@@ -40,6 +40,7 @@ from netfold.sim.plan.plan import (
 )
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
+from netfold.sim.scenario.job_placement import JobPlacer
 from netfold.sim.scenario.limits import (
     Plan,
     check_duration,
@@ -50,7 +51,6 @@ from netfold.sim.scenario.limits import (
 )
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import JobPlacer
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
@@ -422,7 +422,7 @@ class _VariantResolver:
 
     def __init__(self, scenario: Scenario, variant: variant_keys.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
-        self.graph = build_topology(scenario, variant)
+        self.graph, self._prices = build_topology(scenario, variant), scenario.prices
         self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
         self.jobs: list[tuple[variant_keys.JobSection | variant_keys.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
@@ -472,6 +472,7 @@ class _VariantResolver:
             self.sections,
             admission,
             self.location.scenario.seed,
+            self._prices,
         )
 
     def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:

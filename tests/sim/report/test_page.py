@@ -24,11 +24,11 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.text import Text
 
-from netfold.errors import DataError
+from netfold.errors import DataError, UnwrittenError
 from netfold.sim.report import style
 from netfold.sim.report.compare import compare
 from netfold.sim.report.figures import time_spent
-from netfold.sim.report.html import build_pdf, build_report
+from netfold.sim.report.html import build_figure, build_report
 from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
 from netfold.sim.report.page import DARK, inlined
 from netfold.sim.report.ranked_bars import CAUSE_COLOURS, VariantBar, ranked_bars
@@ -231,17 +231,31 @@ def test_long_lines_have_few_marks(tmp_path: Path) -> None:
 
 def test_a_figure_for_a_paper_has_its_width_and_the_same_bytes(tmp_path: Path) -> None:
     folder = write_run(tmp_path, run_data(RING, LOSSLESS))
-    narrow = build_pdf(folder, "throughput", 3.3)
+    narrow = build_figure(folder, "throughput")
     first = narrow.read_bytes()
 
     assert narrow == folder / "figures" / "throughput-3.3in.pdf"
     assert re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", first) == [b"237.6"]
     assert b"Date" not in first
-    assert build_pdf(folder, "throughput", 3.3).read_bytes() == first
-    assert b"/MediaBox [ 0 0 504 " in build_pdf(folder, "bytes", 7).read_bytes()
+    assert build_figure(folder, "throughput").read_bytes() == first
+    assert b"/MediaBox [ 0 0 504 " in build_figure(folder, "bytes", 7).read_bytes()
     for name, told in (("learning", "no figure 'learning'"), ("training", "'training' has nothing to show")):
         with pytest.raises(DataError, match=told):
-            build_pdf(folder, name, 7)
+            build_figure(folder, name, 7)
+
+
+def test_a_figure_for_a_document_is_that_of_the_page_in_any_width(tmp_path: Path) -> None:
+    folder, out = reported(tmp_path, RING, LOSSLESS), tmp_path / "throughput.svg"
+
+    assert build_figure(folder, "throughput", out=out) == out
+    assert out.read_bytes() == (folder / "figures" / "throughput.svg").read_bytes()
+    assert b'width="504pt"' in build_figure(folder, "throughput", 7, out).read_bytes()
+    assert build_figure(folder, "throughput", out=tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+    with pytest.raises(DataError, match=r"throughput.png: figures are written as SVG or PDF") as refused:
+        build_figure(folder, "throughput", out=tmp_path / "throughput.png")
+    assert refused.value.hint == "use a name that ends in .svg or .pdf"
+    with pytest.raises(UnwrittenError, match="cannot write"):
+        build_figure(folder, "throughput", out=tmp_path / "missing" / "throughput.svg")
 
 
 def test_in_a_paper_fonts_are_readable_and_hatches_tell_colours_apart(tmp_path: Path) -> None:
