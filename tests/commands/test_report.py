@@ -421,7 +421,7 @@ HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 BELOW = {  # commands by the words before them
     "": "demo run sweep validate compare report explain schema warm topology data models capture codecs "
     "switch calibrate examples new",
-    "topology": "list show measure export",
+    "topology": "list show measure size export",
     "data": "list fetch",
     "models": "list show measure",
     "codecs": "matrix study",
