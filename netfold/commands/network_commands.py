@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 EXIT_DOES_NOT_FIT = 1
-switch = typer.Typer(help="List switch profiles, and check whether a program fits one.", no_args_is_help=True)
+switch = typer.Typer(
+    help="List switch profiles and programs, and check whether a program fits a profile.",
+    no_args_is_help=True,
+)
 
 
 @switch.command("profiles")
@@ -39,11 +42,17 @@ def switch_profiles(
     print_table(profile_table(_profile(name)) if name else profiles_table())
 
 
+@switch.command("programs")
+def switch_programs() -> None:
+    """List the switch programs, and the profiles whose switches can run each at some size."""
+    from netfold.commands.listings import programs_table
+
+    print_table(programs_table())
+
+
 @switch.command("fit")
 def switch_fit(
-    program: Annotated[
-        str, typer.Argument(metavar="PROGRAM", help="Name of a program; an unknown name lists all.")
-    ],
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="A program, of netfold switch programs.")],
     profile: Annotated[str, typer.Option(metavar="P", help="A profile, or a YAML file with one.")],
     workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Slots of all jobs together.")] = None,

@@ -165,13 +165,7 @@ class Generated(Links, Topology):
         """Check what the counts must satisfy together; each by itself is valid."""
 
     def size(self) -> Size:
-        """The size, by closed forms.
-
-        Raises
-        ------
-        ParameterError
-            A count is not allowed.
-        """
+        """The size, by closed forms; raises ParameterError where a count is not allowed."""
         check_fields(self.kind, self)
         self.check()
         counts = self.counts()
@@ -265,7 +259,6 @@ def check_fields(kind: str, topology: Any) -> None:
 
 
 def type_of(field: Field[Any]) -> str:
-    """The type of a field as it is written: "int", "int | None", "tuple[int, ...]" or "str"."""
     return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from netfold.torch.exchange import Report
 from netfold.torch.hook import ReduceScatter, hook, set_reduce_scatter
-from netfold.torch.state import State
+from netfold.torch.hook_state import State
 from netfold.torch.wire import Support, support_of
 
 __all__ = ["ReduceScatter", "Report", "State", "Support", "hook", "set_reduce_scatter", "support_of"]

@@ -24,7 +24,7 @@ from netfold.commands.listings import fit_table, profile_table, profiles_table
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.kinds import registered
 from netfold.sim.run.variant import Outcome
-from netfold.sim.studies.codec_study_gradients import read_model, wanted_densities
+from netfold.sim.studies.codec_study_inputs import read_model, wanted_densities
 from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
@@ -391,6 +391,18 @@ def test_all_profiles_in_a_list_and_all_their_numbers() -> None:
         assert f"│ {name} " in numbers
         assert source in numbers
     assert "adds nothing up" in run_words("switch profiles plain").stdout
+
+
+def test_programs_are_listed_with_the_profiles_that_run_them() -> None:
+    rows = [
+        [cell.strip() for cell in line.split("│")]
+        for line in run_words("switch programs").stdout.splitlines()
+    ]
+    listed = {row[1]: (row[3], row[4]) for row in rows if len(row) > 4 and row[1]}
+
+    assert listed.keys() == programs().keys()
+    assert listed["tree"] == ("ideal, sharp", "yes")
+    assert listed["inca"][1] == "no: fit only"
 
 
 @pytest.mark.parametrize("profile", PROFILES)

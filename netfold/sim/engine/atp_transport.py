@@ -11,8 +11,8 @@ from netfold.homomorphic.merge import WORD_MAX, float_add_words
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix, mix_plain
+from netfold.sim.engine.engine_data import AtpServer, Job
 from netfold.sim.engine.heap import store_tables, world_at
-from netfold.sim.engine.interface import AtpServer, Job
 from netfold.sim.engine.links import (
     detach_words,
     dispatch,

@@ -9,8 +9,8 @@ import numpy as np
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
+from netfold.sim.engine.engine_data import BACKLOG_MAX_PS, Fate
 from netfold.sim.engine.heap import call_cold, push, world_at
-from netfold.sim.engine.interface import BACKLOG_MAX_PS, Fate
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
 from netfold.sim.engine.tables import (
     APPLY_FAULTS,

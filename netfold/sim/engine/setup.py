@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.engine import observe
 from netfold.sim.engine import tables as rows
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     BACKLOG_MAX_PS,
     NONE,
     RULES_MAX,

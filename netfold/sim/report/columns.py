@@ -112,7 +112,7 @@ def metric_columns(
 
 
 def total_width(columns: Sequence[TableColumn]) -> int:
-    """Characters that columns take in a line of a table, each with the line to its right."""
+    # 3: a cell has a space on both sides, and a line to its right.
     return sum(3 + max(len(column.heading), *(len(str(cell)) for cell in column.cells)) for column in columns)
 
 

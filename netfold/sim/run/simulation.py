@@ -12,10 +12,10 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.sim.checks.finding import Ending, leak_warnings
+from netfold.sim.checks.checks import Ending, leak_warnings
 from netfold.sim.collectives.collective import RunContext, collectives
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import NEVER_PS, Rule
+from netfold.sim.engine.engine_data import NEVER_PS, Rule
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
 from netfold.sim.plan.plan import (

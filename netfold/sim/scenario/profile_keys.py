@@ -23,7 +23,7 @@ from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
 from netfold.sim.plan import prices
 from netfold.sim.plan.prices import Prices
-from netfold.sim.scenario.mistakes import validated
+from netfold.sim.scenario.validation_errors import validated
 from netfold.sim.scenario.yaml_tree import Node, parse
 from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, derived
 from netfold.units import RATE, SIZE, TIME, Quantity

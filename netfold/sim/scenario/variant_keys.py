@@ -23,6 +23,7 @@ from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Option, Placemen
 from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.plan.plan import Overlap, Reference
 from netfold.sim.plan.prices import Prices
+from netfold.sim.results.arrays import Kept
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile
@@ -149,6 +150,9 @@ class JobSections(Section):
     """How workers' messages are aggregated."""
     published: tuple[Reference, ...] = ()
     """Published results to compare with."""
+    keep: tuple[Kept, ...] = ()
+    """What to keep of every step as arrays in the run folder: gradients of each worker; contributions, what
+    each worker put into the sum; totals, what was decoded; weights, before the first step and after each."""
 
 
 class JobSection(JobSections):

@@ -21,9 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, MistakesError, NetfoldError, names_hint
+from netfold.kernels.processor import pin
 from netfold.sim.checks.checks import covered_ps
 from netfold.sim.files import one_run
-from netfold.sim.processor import pin
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     MAKESPAN,
@@ -271,7 +271,7 @@ class _Trial:
         return Subject(sections, written.topology, written.routing, plan.jobs[index], plan.network, parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(VerbResult):
     """Where the time of a variant goes, and what would shorten it.
 
@@ -492,7 +492,7 @@ def explain_run(
 
 
 def _sets_of(run: folder.RunFolder) -> tuple[str, ...]:
-    """The changes of a run's scenario; of several seeds the first alone is simulated again."""
+    # Of several seeds the first alone is simulated again.
     return (*run.summary["sets"], *(["seeds=1"] if run.summary.get("seeds") else []))
 
 

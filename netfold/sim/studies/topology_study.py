@@ -20,12 +20,12 @@ from netfold.errors import MistakesError, NetfoldError, ScenarioError, Unwritten
 from netfold.kinds import registered
 from netfold.sim import files
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.registry import estimates
+from netfold.sim.collectives.schedule_costs import Estimate
 from netfold.sim.keys import Location, keys
-from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
+from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.plan.prices import Bill, Prices, bill_of
 from netfold.sim.report import words

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.homomorphic.merge import Merge
-from netfold.sim.engine.interface import Overflow, Segment
+from netfold.sim.engine.engine_data import Overflow, Segment
 from tests.reference.atp.switch import AtpReference, Verdict
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from netfold.sim.engine.interface import Completion, Flow, Job, Operation, Rule, Scaled, Segment
+from netfold.sim.engine.engine_data import Completion, Flow, Job, Operation, Rule, Scaled, Segment
 from netfold.switch.program import Machine
 from netfold.topologies.network import Network
 from tests.reference.atp.atp_job import AtpJob

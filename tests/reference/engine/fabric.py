@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Fate, Rule
+from netfold.sim.engine.engine_data import Fate, Rule
 from netfold.topologies.network import Network
 from tests.reference.engine.link import (
     Faults,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.sim.engine.interface import Sender
+from netfold.sim.engine.engine_data import Sender
 
 BACKOFF_MAX = 6  # a timeout grows at most 64-fold
 INCREASE_BYTES = 1500

@@ -15,7 +15,7 @@ import numpy as np
 
 from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import splitmix64_plain
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum
 QUIET_NAN = 0x7FC00000

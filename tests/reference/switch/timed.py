@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from netfold.sim.engine.interface import NEVER_PS, Overflow
+from netfold.sim.engine.engine_data import NEVER_PS, Overflow
 from tests.reference.engine.fabric import SLOT_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label
 from tests.reference.engine.point import (

@@ -24,8 +24,8 @@ from netfold.sim.engine import setup as tables
 from netfold.sim.engine import tables as world
 from netfold.sim.engine.atp_transport import first_entries
 from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.engine_data import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.heap import drop_top, push, replace_top
-from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import natural
 from netfold.sim.engine.tables import HEAP, WRITE_LOG, records

@@ -11,8 +11,8 @@ from netfold.errors import NetfoldError, ScenarioError
 from netfold.kinds import registered
 from netfold.sim.plan.prices import Prices, bill_of
 from netfold.sim.scenario.load import load
-from netfold.sim.scenario.mistakes import validated
 from netfold.sim.scenario.profile_keys import default_prices, read_prices
+from netfold.sim.scenario.validation_errors import validated
 from netfold.sim.scenario.yaml_tree import ScenarioText, parse
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.clos import Clos

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Carrier
 from netfold.sim.collectives.transfers import Flow, Outline
-from netfold.sim.engine.interface import Frame
+from netfold.sim.engine.engine_data import Frame
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
     Busiest,

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import netfold.sim.memory_footprint
+import netfold.sim.plan.memory_footprint
 import netfold.sim.scenario.limits
 import netfold.sim.scenario.resolve
-from netfold.sim.memory_footprint import BASE_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.plan.memory_footprint import BASE_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.limits import JobSize, _footprint
 from netfold.sim.scenario.load import load
@@ -29,9 +29,9 @@ from tests.sim.scenes import plan as planned
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system of our own: 1,000 KiB are available, no control groups."""
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    1000 kB\n")
-    monkeypatch.setattr(netfold.sim.memory_footprint, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(netfold.sim.memory_footprint, "_CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(netfold.sim.memory_footprint, "_CGROUP_ROOT", tmp_path / "groups")
+    monkeypatch.setattr(netfold.sim.plan.memory_footprint, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(netfold.sim.plan.memory_footprint, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(netfold.sim.plan.memory_footprint, "_CGROUP_ROOT", tmp_path / "groups")
     return tmp_path
 
 

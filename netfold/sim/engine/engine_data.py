@@ -465,7 +465,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class JointOperations:
     """Operations in which each worker gets the messages of several others, all as they are.
 
     The first worker of each operation's schedule has all its words, and the others have none. A worker has
@@ -508,7 +508,7 @@ class Operation:
     ranks: tuple[int, ...] = ()
     """The ranks of its workers in the job; empty: it has all workers of the job."""
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
-    joint: Joint | None = None
+    joint: JointOperations | None = None
     """The operations that it is one of; its workers may then share hosts, and it has `ranks`."""
     lane_names: NDArray[np.int64] | None = None
     """(lanes,) the lane of `joint` that each of the schedule's lanes is."""

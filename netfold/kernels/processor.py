@@ -3,7 +3,7 @@
 PyTorch, oneDNN and MKL choose their kernels by the processor, and read these variables before their first
 operation. MKL has one mode that gives the same products on processors of all makers, "COMPATIBLE". Nothing
 else depends on the processor: kernels compiled by Numba keep the order of every operation, exponentials and
-logarithms are those of `kernels/functions.py`, and no result uses NumPy's, or BLAS.
+logarithms are those of `kernels/exp_log.py`, and no result uses NumPy's, or BLAS.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import pytest
 from llvmlite import binding
 
 from netfold.errors import DataError
-from netfold.sim import processor
-from netfold.sim.processor import Instructions, host_isa, pinned_isa, variables
+from netfold.kernels import processor
+from netfold.kernels.processor import Instructions, host_isa, pinned_isa, variables
 from netfold.sim.report.compare import compare
 from netfold.sim.results.folder import write_run
 from netfold.sim.run.checkpoint import Checkpoints

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import netfold
-import netfold.sim.studies.codec_study_gradients
+import netfold.sim.studies.codec_study_inputs
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
@@ -22,8 +22,8 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Gradient, Round, StepFact, Tensor
-from netfold.sim.memory_footprint import BASE_BYTES
-from netfold.sim.studies.codec_study_gradients import (
+from netfold.sim.plan.memory_footprint import BASE_BYTES
+from netfold.sim.studies.codec_study_inputs import (
     file_source,
     read_codec,
     read_codecs,
@@ -116,7 +116,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
     save = np.save if name == "g.npy" else np.savez_compressed
     save(tmp_path / name, np.zeros((2, 1 << 20), np.float32))
     monkeypatch.setattr(
-        netfold.sim.studies.codec_study_gradients, "available_bytes", lambda: BASE_BYTES + (79 << 20)
+        netfold.sim.studies.codec_study_inputs, "available_bytes", lambda: BASE_BYTES + (79 << 20)
     )
     tracemalloc.start()
     with pytest.raises(NetfoldError) as caught:
@@ -133,7 +133,7 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
 
 def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        netfold.sim.studies.codec_study_gradients, "available_bytes", lambda: BASE_BYTES + (40 << 20)
+        netfold.sim.studies.codec_study_inputs, "available_bytes", lambda: BASE_BYTES + (40 << 20)
     )
     one_kind = {**OPTIONS, "density": "1", "pattern": "iid"}
     codecs = read_codecs(["exact"])
@@ -151,7 +151,7 @@ def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
     source = synthetic_source({**OPTIONS, "density": "1", "pattern": "iid"}, workers=8, seed=1)
     codecs = read_codecs(["none"])
     available = mock.Mock(side_effect=[2 * BASE_BYTES, BASE_BYTES + 8 * 2 * 4 * 1000 - 1])
-    monkeypatch.setattr(netfold.sim.studies.codec_study_gradients, "available_bytes", available)
+    monkeypatch.setattr(netfold.sim.studies.codec_study_inputs, "available_bytes", available)
     refuse_more_than_fits(codecs, source)
     with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 250 MiB, "):
         refuse_more_than_fits(codecs, source)

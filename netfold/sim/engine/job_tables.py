@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from netfold.homomorphic.merge import COUNTER_BITS, MERGEABLE, WORD_BITS, Merge, check_lanes, words_per_word
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.atp_transport import add_server
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     SEGMENTS_MAX,
     Job,
-    Joint,
+    JointOperations,
     Operation,
     Overflow,
     Segment,
@@ -394,7 +394,7 @@ def check_operation(operation: Operation) -> None:
         check_words(operation.result, None, int(operation.ends[-1]) * operation.lifted_words)
 
 
-def _check_joint(operation: Operation, joint: Joint) -> None:
+def _check_joint(operation: Operation, joint: JointOperations) -> None:
     ranks, names = operation.ranks, operation.lane_names
     count = derive(operation.schedule).lanes
     if operation.merge is not None or operation.schedule.merges.any():

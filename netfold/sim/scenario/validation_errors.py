@@ -58,13 +58,7 @@ _CONSEQUENCES = {"default_factory_not_called"}
 
 
 def validated(section: type[S], tree: Node) -> S:
-    """A section or an option from what a file has.
-
-    Raises
-    ------
-    ScenarioError
-        All mistakes, each at its line.
-    """
+    """A section or an option as a file has it; raises one ScenarioError with all mistakes and their lines."""
     try:
         return read(section, tree.plain)
     except ValidationError as error:

@@ -18,12 +18,12 @@ from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.message import Gradient, Tensor
+from netfold.kernels.processor import pin
 from netfold.sim.capture.recording_files import NAME as TRACE
 from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.keys import CodecOptions, Section
-from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
-from netfold.sim.processor import pin
-from netfold.sim.scenario.mistakes import unknown_key, validated
+from netfold.sim.plan.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.scenario.validation_errors import unknown_key, validated
 from netfold.sim.scenario.yaml_tree import Node, parse
 from netfold.sim.studies import MADE_UP, WORKERS
 from netfold.sim.workload.fusion import ONE_BUCKET
@@ -151,7 +151,7 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Source) -> No
 
 
 def _footprints(codecs: Sequence[NamedCodec], gradients: Source) -> list[Footprint]:
-    from netfold.sim.memory_footprint import codec_footprint, sample_of
+    from netfold.sim.plan.memory_footprint import codec_footprint, sample_of
 
     samples = [sample_of(cell.sample) for cell in gradients.cells]
     return [codec_footprint(named.codec, sample) for named in codecs for sample in samples]
@@ -457,13 +457,7 @@ Wanted = tuple[Model, int, str]
 
 
 def read_model(text: str) -> Model:
-    """The model of "MODEL" or "MODEL:OPTION=VALUE,…"; values are YAML and mean what they do in a scenario.
-
-    Raises
-    ------
-    ScenarioError
-        There is no such model or option, the model refuses a value, or it is one of the user's own.
-    """
+    """The model of "MODEL" or "MODEL:OPTION=VALUE,…"; values are YAML and mean what they do in a scenario."""
     if ".py:" in text or text.partition(":")[0] == "user":
         hint = "give it to a scenario, workload: {kind: training, model: ./mine.py:make}"
         raise ScenarioError(text, 0, "", "only models of netfold's own are known here", hint)

@@ -1,8 +1,8 @@
-"""The result of a check, and the inputs of checks."""
+"""What the checks of a round are given, and what they find: operations, wrong words, errors of a sum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,52 +15,6 @@ from netfold.homomorphic.merge import Holders, Merged
 from netfold.homomorphic.message import Message, Note, NoteKind
 from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
-from netfold.sim.engine.interface import Rule
-from netfold.sim.engine.tree_paths import into_switches
-from netfold.sim.network.stall import DID_TO_PACKETS
-from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
-from netfold.sim.results.records import CheckRecord, FaultRecord
-from netfold.switch.program import ProgramSpec
-
-Counters = Sequence[Mapping[str, int]]
-"""Counters of one job's switch program, by point."""
-
-
-class Finding(NamedTuple):
-    """Whether a check passed, and the numbers behind it."""
-
-    passed: bool
-    detail: str
-
-
-class LeakCause(NamedTuple):
-    """An effect of an injected fault that can leave slots or entries occupied."""
-
-    what: str
-    most: int | None = None  # slots or entries that it can leave occupied; None: any number
-
-
-class Ending(NamedTuple):
-    """How a job ended: "pass" when all its steps are done, "stalled", or "fail" if its codec cannot go on."""
-
-    verdict: str
-    detail: str
-    diagnosis: Mapping[str, Any] | None = None
-    leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
-    leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
-    is_undecoded: bool = False  # some merged messages could not be decoded
-    trace: str = ""
-    """Python's traceback of a codec that raised."""
-
-
-def run_checks(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
-    """Run the checks of a variant or job."""
-    findings = {name: check() for name, check in checks.items()}
-    return [
-        CheckRecord(label, name, "pass" if finding.passed else "fail", finding.detail)
-        for name, finding in findings.items()
-    ]
-
 
 # Counts of a codec's notes on one round, and the elements that they exempt from the error bound.
 
@@ -141,80 +95,6 @@ def _have_equal_elements(named: NDArray[np.int64] | None, others: NDArray[np.int
     if named is None or others is None:
         return named is others
     return np.array_equal(named, others)
-
-
-# Slots that still hold words at the end of a run, and the injected faults that can explain them.
-
-
-LEAKS_SHOWN = 3
-
-# A packet that arrives after its slot or entry was released opens it again, and no worker sends the rest. A
-# slot with a timer closes by itself. Without retransmissions no packet can overtake a copy of itself.
-
-
-def nothing_leaked(ending: Ending) -> Finding:
-    """At the end, with no packet in flight, no slot of a switch holds part of a sum.
-
-    Slots that injected faults explain are reported, and are no failure. A late packet opens at most one slot
-    or entry.
-    """
-    if not ending.leaks:
-        return Finding(True, "every slot and entry of the switches is free or complete")
-    leaked, causes = _format_leaks(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
-    if not causes:
-        return Finding(False, f"{leaked}; no injected fault explains it")
-    most = _explained_count(ending)
-    if most < len(ending.leaks):
-        return Finding(False, f"{leaked}; injected faults explain {most} of them at most: {causes}")
-    return Finding(True, f"{leaked}; injected faults explain it: {causes}")
-
-
-def leak_warnings(ending: Ending) -> tuple[str, ...]:
-    """The same finding as a warning of the summary, if it is no failure."""
-    finding = nothing_leaked(ending)
-    return (finding.detail,) if ending.leaks and finding.passed else ()
-
-
-def _explained_count(ending: Ending) -> int:
-    """How many occupied slots and entries the injected faults explain."""
-    leaks = len(ending.leaks)
-    return min(leaks, sum(leaks if cause.most is None else cause.most for cause in ending.leak_causes))
-
-
-def _format_leaks(leaks: Sequence[str]) -> str:
-    more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
-    return f"{len(leaks)} left behind in switches: {'; '.join(leaks[:LEAKS_SHOWN])}{more}"
-
-
-def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
-    """Injected faults on the paths into the job's switches that leave slots or entries occupied."""
-    trees = job.collective.aggregations
-    if not trees:
-        return ()
-    switches = {node for tree in trees for node in tree.points}
-    links = {link for tree in trees for link in into_switches(variant.network, tree)}
-    causes = (
-        _cause(planned, record, trees[0].program, (switches, links))
-        for planned, record in zip(variant.faults.faults, faults, strict=True)
-        if record.count
-    )
-    return tuple(cause for cause in causes if cause)
-
-
-def _cause(
-    planned: PlannedFault, record: FaultRecord, program: ProgramSpec, job: tuple[set[int], set[int]]
-) -> LeakCause | None:
-    """The effect of a fault that leaves slots occupied; None if it has none."""
-    switches, links = job
-    match planned.effect:
-        case Rule(fate=fate, links=hit) if fate.name.lower() in program.reopened_by and links & set(hit):
-            packets = f"{record.count} packet{'s' if record.count > 1 else ''}"
-            did = f"{planned.kind} {DID_TO_PACKETS[fate]} {packets} on {planned.where}"
-            return LeakCause(did, record.count)
-        case Reboot(clears_registers=True, switch=switch) if switch in switches:
-            if "reboot" in program.reopened_by:
-                return LeakCause(f"{planned.kind} cleared {planned.where}")
-    return None
 
 
 # The operations of a round that are examined, and the findings.
