@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -30,7 +30,7 @@ class Part(Option):
     """Something that has a price."""
 
     rate_bps: Rate
-    """Rate of a port of it, or of the cable; slower links can use it, faster ones take several."""
+    """Rate of a port of it, or of the cable. A link that is faster than any such part takes several."""
     price: Amount
     """Price in US dollars."""
     power: Amount = 0.0
@@ -104,7 +104,7 @@ def bill_of(graph: nx.Graph, prices: Prices) -> Bill:
     """The bill of a valid graph.
 
     A switch with an `island` is one of NVLink: it is inside servers, and so are its links. Parts are the
-    cheapest that carry the rate; length classes are those of `measures.cables_of`.
+    cheapest that are fast enough; length classes are those of `measures.cables_of`.
 
     Raises
     ------
@@ -152,16 +152,23 @@ def bill_of(graph: nx.Graph, prices: Prices) -> Bill:
     )
 
 
-def _switch(prices: Prices, shape: Iterable[tuple[int, int]]) -> _Purchase:
-    """The cheapest for links of these rates, each with their number; several only if none has the ports."""
+def _switch(prices: Prices, shape: Sequence[tuple[int, int]]) -> _Purchase:
+    """The cheapest for links of these rates, each with their number.
+
+    It is as fast as the fastest link, and one switch, if there is such a one.
+    """
     purchases = []
+    fastest_bps = max((rate_bps for rate_bps, _ in shape), default=0)
     for model in prices.switches:
         ports = 0
         for rate_bps, links in shape:
             ways = min(_WAYS_MAX, model.rate_bps // rate_bps)
             ports += -(-links // ways) if ways else links * -(-rate_bps // model.rate_bps)
         purchases.append(_lot(model, -(-ports // model.ports)))
-    return min(purchases, key=lambda purchase: (purchase.units > 1, *purchase[:2]))
+    return min(
+        purchases,
+        key=lambda lot: (lot.part.rate_bps < fastest_bps, lot.units > 1, lot.price_usd, lot.power_w),
+    )
 
 
 def _cable(prices: Prices, length: str, rate_bps: int) -> _Purchase:
@@ -177,7 +184,7 @@ def _cable(prices: Prices, length: str, rate_bps: int) -> _Purchase:
 
 def _cheapest(parts: Iterable[Part], rate_bps: int) -> _Purchase:
     lots = [_lot(part, -(-rate_bps // part.rate_bps)) for part in parts]
-    return min(lots, key=lambda purchase: purchase[:2])
+    return min(lots, key=lambda lot: (lot.units, lot.price_usd, lot.power_w))
 
 
 def _lot(part: Part, count: int) -> _Purchase:

@@ -52,13 +52,13 @@ def test_a_leaf_spine_in_full() -> None:
 
 
 def test_ports_are_split_and_bundled() -> None:
-    """16 links of 100 Gbps are 4 ports of 400 Gbps; a link of 400 Gbps is 4 ports of 100 Gbps."""
+    """16 links of 100 Gbps are 4 ports of 400 Gbps; a link of 800 Gbps is 2 of these."""
     split = bill_of(Star(hosts=16).graph(), table())
-    bundled = bill_of(Star(hosts=2, rate_bps=400 * GBPS).graph(), table())
+    bundled = bill_of(Star(hosts=2, rate_bps=800 * GBPS).graph(), table())
     several = bill_of(Star(hosts=33).graph(), table(switches=[{"ports": 8, "rate": "100Gbps", "price": 1}]))
 
     assert (split.switches_usd, split.switches) == (3000, 1)  # two of 8 ports would have no link
-    assert (bundled.switches_usd, bundled.nics_usd, bundled.cables) == (1000, 2 * 120, 2 * 4)
+    assert (bundled.switches_usd, bundled.nics_usd, bundled.cables) == (3000, 2 * 2 * 120, 2 * 2)
     assert (several.switches, several.too_large) == (5, 1)
 
 
@@ -79,6 +79,14 @@ def test_a_longer_cable_serves_where_it_is_cheaper() -> None:
     bill = bill_of(Star(hosts=4).graph(), table(cables=cables))
 
     assert (bill.cables_usd, bill.optics) == (12, 4)
+
+
+def test_a_slow_switch_does_not_stand_for_a_fast_one() -> None:
+    """Ten ports of 10 Gbps would be cheaper than one of 100 Gbps."""
+    slow = {"ports": 48, "rate": "10Gbps", "price": 5}
+    fast = {"ports": 8, "rate": "100Gbps", "price": 1000}
+
+    assert bill_of(Star(hosts=4).graph(), table(switches=[slow, fast])).switches_usd == 1000
 
 
 def test_of_equal_parts_the_first_is_taken() -> None:
