@@ -20,6 +20,11 @@ html_copy_source = False
 highlight_language = "none"
 myst_heading_anchors = 6
 myst_enable_extensions = ["html_image"]
+myst_disable_syntax = [
+    "myst_line_comment",
+    "myst_block_break",
+    "myst_target",
+]  # text in the repository's view
 
 ROOT = Path(__file__).parents[2]
 TABLE = (ROOT / "scenarios" / "README.md").read_text("utf-8")

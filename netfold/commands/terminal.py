@@ -232,8 +232,8 @@ def report(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="File of the figure, SVG or PDF, by default figures/FIGURE-INCHESin.pdf; without --figure the "
-            "folder of the page of several runs, by default comparison.",
+            help="File of the figure, SVG or PDF, by default figures/FIGURE-INCHESin.pdf; without --figure "
+            "the folder of the page of several runs, by default comparison.",
         ),
     ] = None,
     width: Annotated[

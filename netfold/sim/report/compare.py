@@ -43,6 +43,7 @@ from netfold.sim.report.columns import (
     TableColumn,
     left_out_of,
     metric_columns,
+    require_metrics,
     total_width,
 )
 from netfold.sim.report.display import Svg, VerbResult
@@ -50,7 +51,7 @@ from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
-from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES, require_metrics
+from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # The terminal's table of a run: one line per variant, and notes below.

@@ -33,9 +33,10 @@ from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
 from netfold.sim.report.page import inlined, template_of
+from netfold.sim.report.settings import setup
 from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
-from netfold.sim.report.words import fairness, setup, warnings
+from netfold.sim.report.words import fairness, warnings
 from netfold.sim.results.folder import RunFolder, first_seed, is_sweep, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
 from netfold.sim.results.summary import kind

@@ -15,7 +15,6 @@ from enum import Enum, unique
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from netfold.errors import DataError, names_hint
 from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
 from netfold.sim.results.job_times import JobTimes, us_of
 from netfold.sim.results.records import (
@@ -715,25 +714,6 @@ SWEEP_FIRST = (
     *("wire_bytes_up_per_worker", "test_score"),
 )
 """The figures that come first in the report of a sweep."""
-
-
-def require_metrics(columns: str) -> Sequence[str]:
-    """The names of metrics, which have commas between them; all that a run prints for "all", none for "".
-
-    Raises
-    ------
-    DataError
-        There is no such metric.
-    """
-    if columns == ALL:
-        return RUN_TABLE
-    names = columns.split(",") if columns else []
-    for name in names:
-        if name not in TYPES:
-            raise DataError(
-                f"--columns: there is no metric {name!r}", names_hint(name, [ALL, *TYPES], "metrics")
-            )
-    return names
 
 
 def metrics_of(variant: Measured) -> dict[str, Any]:

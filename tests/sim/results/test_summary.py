@@ -626,7 +626,7 @@ def test_the_report_says_so(tmp_path: Path) -> None:
     assert '<div class="verdict approximate"> <strong class="approximate">Approximate: 120 entries' in report
     assert "All 4 checks hold, but that many elements of the sums are estimates" in report
     assert '<td class="approximate">approximate: 120 entries</td>' in report
-    assert "Sketch has the shortest step: 88.0 µs, 1.91 × as fast as ring (168 µs).</p>" in report
+    assert "sketch has the shortest step: 88.0 µs, 1.91 × as fast as ring (168 µs).</p>" in report
     assert "<li>sketch: approximate: 120 entries</li>" in report
     texts = svg_text((folder / "figures" / "throughput.svg").read_bytes())
     assert "41.7 M/s · 2.67 × · approximate" in texts
