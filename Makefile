@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 # Kept even where the environment says otherwise: tests start a hundred processes, which import netfold.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo tour test check generated bounds nightly mutants changed-mutants docs bench clean
+.PHONY: demo tour test check generated bounds nightly mutants changed-mutants docs site bench clean
 
 demo: .venv/installed
 	$(BIN)/netfold demo
@@ -37,7 +37,7 @@ check: .venv/installed-check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What is written from the sources: the reference, the schema, the table of models. With MATRIX=yes docs/matrix.md too,
+# What is written from the sources: reference, commands, API, schema, table of models. With MATRIX=yes docs/matrix.md too,
 # for after a change to what codecs and collectives send; with RATES=yes the trials that tune the comparison of codecs. Both
 # take minutes.
 generated: .venv/installed-test
@@ -63,6 +63,11 @@ changed-mutants: .venv/installed-test
 # Checks that every command in a document prints the output shown there; takes minutes and 6 GB of memory.
 docs: .venv/installed-test
 	$(BIN)/python -m tests.docs
+
+# All documents as a site, in build/site; links, anchors and pictures that lead nowhere are errors.
+site: .venv/installed-test
+	$(BIN)/python -m sphinx -q -n -W --keep-going -c docs/site . build/site
+	@echo "build/site/index.html"
 
 bench: .venv/installed-test
 	$(BIN)/python -m tests.bench

@@ -6,6 +6,8 @@
     run.verdict                     # "pass"; print(run) shows the table that `netfold run` prints
     run.variants                    # a polars data frame: a row for every variant, a column for every metric
     run.rounds, run.links           # the other tables of the run's folder, run.path
+    run.figure()                    # the figure that shows its answer, as SVG
+    run.totals(0), run.weights()    # arrays of a step, where the scenario says keep: [totals, weights]
 
     netfold.sweep("mine.yaml", over={"workers": [4, 16, 64]}).points    # every point in parallel; resumable
 

@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
-from netfold.errors import DataError
+from netfold.errors import DataError, names_hint
 from netfold.homomorphic.codec import Codec
+from netfold.kernels.processor import note_of, pin
 from netfold.kinds import register, registered
 from netfold.sim import files
 from netfold.sim.keys import written
-from netfold.sim.processor import note_of, pin
 from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
-from netfold.sim.report.display import Shown
+from netfold.sim.report.display import Shown, Svg
+from netfold.sim.results import arrays
 from netfold.sim.results import folder as reader
 from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord
+from netfold.sim.results.series import LINK_BUSY
 from netfold.sim.run.named_files import setups
 from netfold.sim.scenario.load import Given, running_code, scenario_of, sets_of
 from netfold.sim.scenario.load import load as load_scenario
@@ -51,10 +53,11 @@ class Run(Shown):
     checks
         A row for every check of every variant: variant, name, verdict, detail.
     steps, rounds, notes, phases, links, faults, nodes, series
-        The tables of the run folder; `sim/README.md` explains every column.
+        The tables of the run folder; `docs/explanation/run-folder.md` explains every column.
     """
 
     def __init__(self, folder: reader.RunFolder) -> None:
+        self._folder = folder
         self.path: Path = folder.path
         self.summary: dict[str, Any] = folder.summary
         self.checks = pl.DataFrame(folder.checks, schema=schema(CheckRecord))
@@ -92,7 +95,7 @@ class Run(Shown):
     def bounds(self) -> pl.DataFrame:
         """A row for every part of a variant's aggregation time: variant, cause, where, stage, share, …
 
-        `sim/README.md` explains the columns. Empty if an earlier version wrote the run.
+        `docs/explanation/run-folder.md` explains the columns. Empty if an earlier version wrote the run.
         """
         return plain_frame(
             [
@@ -101,6 +104,119 @@ class Run(Shown):
                 for part in variant.get("bounds", ())
             ]
         )
+
+    def gradients(
+        self, step: int, bucket: int | None = None, worker: int | None = None, *, variant: str = ""
+    ) -> NDArray[np.float32]:
+        """Workers' gradients of a step as float32, `(workers, elements)`, or `(elements,)` of one worker.
+
+        With local steps they are differences of weights. Like contributions, totals and weights they are
+        there if the scenario's `keep` lists them. Only the step that is asked for is read from the folder.
+
+        Parameters
+        ----------
+        step
+            From 0; negative steps count from the end.
+        bucket
+            A part of the gradient; by default all buckets, one after the other.
+        worker
+            A worker's rank.
+        variant
+            Name of the variant, or "variant/job"; it may be left out if there is one.
+
+        Raises
+        ------
+        DataError
+            They were not kept; there is no such variant, step, bucket or worker; or the file is damaged.
+        """
+        return self._of_workers("gradients", step, bucket, worker, variant)
+
+    def contributions(
+        self, step: int, bucket: int | None = None, worker: int | None = None, *, variant: str = ""
+    ) -> NDArray[np.float32]:
+        """What workers put into the sum in a step: gradients, but for what a codec holds back or leaves out.
+
+        Parameters and errors are those of `gradients`.
+        """
+        return self._of_workers("contributions", step, bucket, worker, variant)
+
+    def totals(self, step: int, bucket: int | None = None, *, variant: str = "") -> NDArray[np.float32]:
+        """What was decoded in a step, `(elements,)`: the sum over workers (worker 0's, if they disagree).
+
+        Of a codec that makes updates of the weights it is the update. Parameters and errors are those of
+        `gradients`.
+        """
+        return self._of_buckets("totals", step, bucket, variant)
+
+    def weights(self, steps: int = -1, *, variant: str = "") -> dict[str, NDArray[np.float32]]:
+        """The trained weights after so many steps, by parameter and in its shape; by default after the last.
+
+        `weights(0)` are those before the first step. They are in the order of the gradient: one after the
+        other they have as many elements as `totals(step)`, at the same places. Errors are those of
+        `gradients`.
+        """
+        return arrays.read(self._array_file("weights", variant), "weights", steps)
+
+    def link_series(self, variant: str = "") -> pl.DataFrame:
+        """How busy the three busiest links of a variant's network were over time, each in a column.
+
+        Each row is one of 48 equal stretches of the variant's time, from `start_ps` to `end_ps`, and has the
+        share of it in which the link was busy, from 0 to 1. `series` has more quantities.
+        """
+        network = self._label(variant).partition("/")[0]
+        rows = self.series.filter((pl.col("quantity") == LINK_BUSY) & (pl.col("variant") == network))
+        return rows.pivot("where", index=["start_ps", "end_ps"], values="value")
+
+    def _of_workers(
+        self, kept: str, step: int, bucket: int | None, worker: int | None, variant: str
+    ) -> NDArray[np.float32]:
+        array = self._of_buckets(kept, step, bucket, variant)
+        if worker is None:
+            return array
+        if not 0 <= worker < len(array):
+            raise DataError(f"worker: there is no {worker}", f"allowed: 0 to {len(array) - 1}")
+        row: NDArray[np.float32] = array[worker]
+        return row
+
+    def _of_buckets(self, kept: str, step: int, bucket: int | None, variant: str) -> NDArray[np.float32]:
+        buckets = arrays.read(self._array_file(kept, variant), kept, step)
+        if bucket is None:
+            return np.concatenate([buckets[name] for name in sorted(buckets, key=int)], axis=-1)
+        if str(bucket) not in buckets:
+            raise DataError(f"bucket: there is no {bucket}", f"allowed: 0 to {len(buckets) - 1}")
+        return buckets[str(bucket)]
+
+    def _array_file(self, kept: str, variant: str) -> Path:
+        """The file of a variant's arrays."""
+        label = self._label(variant)
+        if label not in self.summary.get("arrays", {}):
+            raise arrays.not_kept(self.path, kept)
+        return self.path / arrays.file_name(label)
+
+    def _label(self, variant: str) -> str:
+        """The only variant, or the named one."""
+        names = [entry["name"] for entry in self.summary.get("repeats") or self.summary["variants"]]
+        if not variant and len(names) == 1:
+            return str(names[0])
+        if variant not in names:
+            problem = f"there is no {variant!r}" if variant else f"the run has {len(names)}, name one of them"
+            raise DataError(f"variant: {problem}", names_hint(variant, names, "variants"))
+        return variant
+
+    def figure(self, name: str = "") -> Svg:
+        """A figure of the report, which a notebook draws and which has `save(path)`.
+
+        By default it is the one that shows the answer. Others are for example "bounds", "timeline" and
+        "training"; the error has the names of all.
+
+        Raises
+        ------
+        DataError
+            There is no figure of that name, or it has nothing to show.
+        """
+        from netfold.sim.report.html import draw  # late: matplotlib is slow to import
+
+        return draw(self._folder, name)
 
     def report(self) -> Path:
         """Write `report.html` and its figures into the run's folder, or write them again; returns its path.
@@ -188,8 +304,10 @@ def run(
 
     if not native:
         pin()
-    path_or_text, sets = scenario_of(scenario), sets_of({**_values_of(objects, Path(out)), **(set or {})})
-    with running_code(code):
+    values = _values_of(objects, Path(out))
+    path_or_text, sets = scenario_of(scenario), sets_of({**values, **(set or {})})
+    # Whoever gives a function knows its file.
+    with running_code(code, [values.get("workload.model", "").rpartition(":")[0]]):
         outcome = run_scenario(path_or_text, sets, seed, Path(out), progress or silent, tuple(variants))
     if outcome.stopped is not None:
         outcome.stopped.add_note("\n".join(outcome.place()))
@@ -257,7 +375,7 @@ def compare(
     Variants of equal workload are compared: with the same variant of a baseline, by default the first run;
     those of a single run with its own baseline. `baseline` may also be a variant's name. `sort` ranks the
     rows, best first: "aggregation", or what else `netfold compare --help` lists. `draw()` of the result is a
-    figure.
+    figure, and `report(folder)` writes a page about all runs.
 
     Raises
     ------

@@ -185,7 +185,6 @@ NAMES_SHOWN = 8
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The known name most similar to the one found, "" if none is similar."""
     return next(iter(get_close_matches(name, list(known), n=1)), "")
 
 

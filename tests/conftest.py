@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from numpy.typing import NDArray
 
-from netfold.sim.processor import pin
+from netfold.kernels.processor import pin
 from tests import ROOT
 from tests.budget import Budget
 from tests.examples import PROFILE, scaled

@@ -2,14 +2,16 @@
 
     python -m tests.docs [--write] [DOCUMENT...]
 
-Without arguments, it checks all documents. The exit status is 1 if any output differs. `--write` updates the
-documents line by line; added and removed lines must be edited by hand. It takes minutes, and 6 GB of
-memory for the quickstart. The tests run the quick commands.
+Without arguments, it checks all documents. The exit status is 1 if any output differs, or any picture that
+the commands draw. `--write` updates the documents line by line, and the pictures; added and removed lines
+must be edited by hand. It takes minutes, and 6 GB of memory for the quickstart. The tests run the quick
+commands.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shlex
 import subprocess
@@ -25,6 +27,9 @@ FOLDERS = [
     path for path in ROOT.iterdir() if path.is_dir() and not path.is_symlink() and path.name != ".venv"
 ]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in folder.rglob("*.md"))])
+PICTURES = ROOT / "docs" / "pictures"
+FILE = r"^```(?:yaml|python|bash)\n((?:#!.*\n)?# ([\w-]+\.\w+)\b.*?)^```$"
+"""A block whose first comment names the file that it shows."""
 FRAME = tuple("┏┃┡└")
 """How the lines of a table begin that are no rows."""
 SIMILAR_MIN = 0.6  # similarity of a shown and a printed line, apart from digits, to count as the same line
@@ -63,10 +68,29 @@ def _steps(text: str) -> list[Step]:
 
 
 def prepare(document: Path, folder: Path) -> None:
-    """Prepare a folder for a document's commands: the scenario in the document is `mine.yaml`."""
+    """Prepare a folder for a document's commands: files that it names, and its scenario as `mine.yaml`."""
     for text in blocks(document, "yaml"):
         (folder / "mine.yaml").write_text(text, "utf-8")
+    for text, name in re.findall(FILE, document.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(text, "utf-8")
     (folder / "scenarios").symlink_to(ROOT / "scenarios")
+
+
+def pictures() -> dict[str, list[Path]]:
+    """The pictures that documents show, by file name, and the documents."""
+    shown: dict[str, list[Path]] = {}
+    for document in DOCUMENTS:
+        for name in re.findall(r"pictures/([\w.-]+)\)", document.read_text("utf-8")):
+            shown.setdefault(name, []).append(document)
+    return shown
+
+
+def redrawn(folder: Path) -> list[Path]:
+    """Pictures of the documents that commands drew in a folder, other than those of the repository."""
+    drawn = [path for name in pictures() if (path := folder / name).exists()]
+    kept = [PICTURES / path.name for path in drawn]
+    pairs = zip(drawn, kept, strict=True)
+    return [new for new, old in pairs if not old.exists() or new.read_bytes() != old.read_bytes()]
 
 
 def missing(shown: str, printed: str) -> list[str]:
@@ -106,7 +130,8 @@ def _similarity(shown: str, printed: str) -> float:
     if shown.startswith("│") and printed.startswith("│"):
         same_name = shown.split("│")[1].strip() == printed.split("│")[1].strip()
         return 1.0 if same_name else 0.0
-    return difflib.SequenceMatcher(None, *(re.sub(r"[\d.]+", "#", line) for line in (shown, printed))).ratio()
+    words = [re.sub(r"[\d.]+", "#", line) for line in (shown, printed)]
+    return difflib.SequenceMatcher(None, words[0], words[1]).ratio()
 
 
 def _plain(text: str) -> str:
@@ -115,25 +140,36 @@ def _plain(text: str) -> str:
 
 
 def printed(command: str, folder: Path) -> str:
-    """The output of a command, run in a separate process."""
-    words = [sys.executable, "-m", "netfold", *shlex.split(command)[1:]]
+    """The output of a command, run in a separate process: of netfold, or of another program by a shell."""
+    name, *words = shlex.split(command)
+    words = [sys.executable, "-m", "netfold", *words] if name == "netfold" else ["bash", "-c", command]
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        words,
+        cwd=folder,
+        env={**os.environ, "PATH": programs, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     return done.stdout
 
 
-def _wrong(document: Path, known: dict[str, str]) -> Iterator[tuple[Step, str, list[str]]]:
-    """Steps of a document whose output differs; `known` caches the output of commands for other documents."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        prepare(document, folder)
-        for step in steps(document):
-            print(f"$ {step.command}", flush=True)
-            if step.command not in known or "mine.yaml" in step.command:
-                known[step.command] = printed(step.command, folder)
-            if absent := missing(step.output, known[step.command]):
-                yield step, known[step.command], absent
+def _wrong(document: Path, folder: Path, known: dict[str, str]) -> Iterator[tuple[Step, str, list[str]]]:
+    """Steps of a document whose output differs; `known` caches the output of commands for other documents.
+
+    Not where later commands read what earlier ones have written.
+    """
+    prepare(document, folder)
+    typed = steps(document)
+    needs_all = any("runs/" in step.command or "netfold examples" in step.command for step in typed)
+    for step in typed:
+        print(f"$ {step.command}", flush=True)
+        if needs_all or step.command not in known or "mine.yaml" in step.command:
+            known[step.command] = printed(step.command, folder)
+        if absent := missing(step.output, known[step.command]):
+            yield step, known[step.command], absent
 
 
 def main(arguments: list[str]) -> int:
@@ -142,15 +178,21 @@ def main(arguments: list[str]) -> int:
     known: dict[str, str] = {}
     status = 0
     for document in documents:
-        for step, output, absent in _wrong(document, known):
-            status = 1
-            print(f"{document.relative_to(ROOT)}: shown, but not printed:\n{''.join(absent)}", end="")
-            print(f"it prints:\n{output}")
-            if "--write" in arguments:
-                text = document.read_text("utf-8")
-                before = f"$ {step.command}\n{step.output}"
-                after = f"$ {step.command}\n{renewed(step.output, output)}"
-                document.write_text(text.replace(before, after), "utf-8")
+        with tempfile.TemporaryDirectory() as name:
+            for step, output, absent in _wrong(document, Path(name), known):
+                status = 1
+                print(f"{document.relative_to(ROOT)}: shown, but not printed:\n{''.join(absent)}", end="")
+                print(f"it prints:\n{output}")
+                if "--write" in arguments:
+                    text = document.read_text("utf-8")
+                    before = f"$ {step.command}\n{step.output}"
+                    after = f"$ {step.command}\n{renewed(step.output, output)}"
+                    document.write_text(text.replace(before, after), "utf-8")
+            for picture in redrawn(Path(name)):
+                status = 1
+                print(f"{document.relative_to(ROOT)}: its commands draw another {picture.name}")
+                if "--write" in arguments:
+                    (PICTURES / picture.name).write_bytes(picture.read_bytes())
     print("documents differ from what is printed" if status else "documents show what is printed")
     return status
 

@@ -1,4 +1,4 @@
-"""Everything that is written from the sources: the reference, the schema, the table of models, the matrix.
+"""Everything that is written from the sources: reference, commands, API, schema, models, matrix, a picture.
 
 `make generated` calls it. It writes docs/matrix.md too with MATRIX=yes, and the trials of learning rates with
 RATES=yes; each takes minutes.
@@ -6,6 +6,7 @@ RATES=yes; each takes minutes.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -17,17 +18,25 @@ import polars as pl
 from pydantic import TypeAdapter
 
 import netfold
+from docs.path_of_a_gradient import picture
+from netfold.commands.listings import profile_table
 from netfold.homomorphic.codecs import codec_kinds
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.keys import NAME_PATTERN
+from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.results.metrics import METRICS, Metric
 from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
 from netfold.sim.scenario.variant_keys import Header, Variant
+from netfold.sim.studies.topology_study import listing
 from netfold.sim.workload.hardware import HARDWARE
 from netfold.sim.workload.models.registry import TABLE, classes, key_of
+from netfold.switch.profiles import PROFILES
+from netfold.switch.program import programs
 from netfold.torch.wire import make_codec, support_of
 from netfold.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests import ROOT
 from tests.command_line import run_command
+from tests.generated_interfaces import api, commands
 
 PATTERNS = {
     RATE.pattern: "rate",
@@ -56,7 +65,7 @@ def reference() -> str:
     return f"""# Reference
 
 Written by `make generated` from the sources: what every key, metric, codec and device is. What they are for
-is in the [guide](../scenarios/README.md), [training](training.md) and the READMEs of the packages.
+is in the [guide](../scenarios/README.md), [training](training.md) and the pages of `docs/explanation`.
 
 ## Keys of a scenario
 
@@ -74,8 +83,8 @@ takes where there is one.
 
 ## Codecs
 
-In a run every codec works on the collectives that carry its merges ([matrix](matrix.md)). In real training
-([torch](../netfold/torch/README.md)) some need more, or have the simulator's bits over some collectives only.
+In a run every codec works on the collectives that carry its merges ([matrix](matrix.md)). In
+[real training](explanation/real-training.md) some need more, or have the simulator's bits over fewer.
 
 {all_codecs()}
 
@@ -84,7 +93,96 @@ In a run every codec works on the collectives that carry its merges ([matrix](ma
 What `device: NAME` and `device: {{kind: roofline, name: NAME}}` take ([training](training.md#devices)).
 
 {all_devices()}
+
+## Collectives
+
+{all_collectives()}
+
+## Switch programs
+
+{all_programs()}
+
+## Switch profiles
+
+What `topology.switch` takes, with the source of every number; "assumed" marks what is unpublished.
+
+{all_switch_profiles()}
+
+## Host profiles
+
+What `hosts` takes, with the source of every number. Times are of one core, or of the card.
+
+{all_host_profiles()}
+
+## Topologies
+
+The kinds that follow a paper or have closed forms.
+
+{all_topologies()}
 """
+
+
+def table(*rows: Sequence[str]) -> str:
+    """A table, whose first row is its heading."""
+    lines = ["| " + " | ".join(map(_in_a_cell, row)) + " |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def all_collectives() -> str:
+    """A row for every collective, with its merges and the first words of its module."""
+    rows = []
+    for kind, spec in collectives().items():
+        has_programs = "program" in spec.section.model_fields
+        merges = ", ".join(sorted(merge.name.lower() for merge in spec.merges))
+        rows.append(
+            (f"`{kind}`", merges, "its switch programs, below" if has_programs else _origin(spec.section))
+        )
+    return table(("collective", "merges", "after"), *rows)
+
+
+def all_programs() -> str:
+    """A row for every switch program, with the first words of its module."""
+    rows = [
+        (f"`{name}`", spec.title, spec.summary, _origin(spec.layout)) for name, spec in programs().items()
+    ]
+    return table(("program", "name", "what", "after"), *rows)
+
+
+def _origin(defined: Any) -> str:
+    """What the module of a class or function says, up to a table."""
+    text = inspect.getdoc(inspect.getmodule(defined)) or ""
+    return re.split(r"\n\n {4}", text)[0]
+
+
+def all_switch_profiles() -> str:
+    """A table for every switch profile."""
+    parts = []
+    for profile in PROFILES.values():
+        rows = zip(*(column.cells for column in profile_table(profile).columns), strict=True)
+        written = [
+            (f"`{re.sub('_(b?ps|bytes)$', '', str(name))}`", str(value).replace("\n", ", "), str(source))
+            for name, value, source in rows
+        ]
+        parts += [f"### `{profile.name}`: {profile.summary}", table(("key", "value", "source"), *written)]
+    return "\n\n".join(parts)
+
+
+def all_host_profiles() -> str:
+    """A row for every number of every host profile."""
+    rows = []
+    for kind, profile in host_profiles().items():
+        for name, source in profile.sources.items():
+            value = getattr(profile, name)
+            key, _, unit = name.rpartition("_ps")
+            rows.append((f"`{kind}`", f"`{key or unit}`", TIME.format(value) if key else str(value), source))
+    return table(("profile", "key", "value", "source"), *rows)
+
+
+def all_topologies() -> str:
+    """Papers and closed forms of every kind that has them."""
+    return "\n\n".join(
+        f"### `{kind.kind}`: {kind.meaning}\n\n{kind.closed_forms}" for kind in listing() if kind.closed_forms
+    )
 
 
 def all_codecs() -> str:
@@ -130,6 +228,10 @@ def all_keys() -> str:
     profiles = header["properties"]["profiles"]
     parts = [_section("The file", {**header, "description": ""}, definitions)]
     parts.append(_section("`profiles`", profiles, definitions))
+    prices = definitions["Prices"]
+    parts.append(_section("`prices`", prices, definitions))
+    for key, listed in prices["properties"].items():
+        parts.append(_section(f"`prices.{key}`", listed, definitions))
     for name, section in variant["properties"].items():
         for path in ("", *NESTED.get(name, ())) if name != "name" else ():
             schema = section
@@ -254,8 +356,11 @@ def model_table() -> str:
 
 MADE: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference.md": reference,
+    ROOT / "docs" / "commands.md": commands,
+    ROOT / "docs" / "api.md": api,
     ROOT / "scenarios" / "schema.json": lambda: run_command("schema").stdout,
     TABLE: model_table,
+    ROOT / "docs" / "pictures" / "path-of-a-gradient.svg": picture,
 }
 RATES = ROOT / "scenarios" / "papers" / "compression-rates.csv"
 SWEEPS = {"mlp": RATES.with_suffix(".yaml"), "ncf": RATES.with_name("compression-rates-films.yaml")}

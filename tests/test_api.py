@@ -22,7 +22,7 @@ from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractErr
 from netfold.homomorphic.codecs.bird_rows import DigitLanes
 from netfold.homomorphic.drive import CodecError, WorkerEncoder
 from netfold.sim.studies.codec_study import run_study
-from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs, synthetic_source
+from netfold.sim.studies.codec_study_inputs import read_codec, read_codecs, synthetic_source
 from netfold.torch.wire import check_codec as check_for_hooks
 from tests.command_line import run_command
 from tests.test_house import sources
@@ -87,6 +87,36 @@ def test_a_run_has_its_results_as_tables(run: netfold.Run) -> None:
         assert set(table["variant"]) == {"dense", "sparse"}
     assert run.notes.is_empty()
     assert run.faults.is_empty()
+
+
+def test_a_run_has_figures_as_objects(run: netfold.Run) -> None:
+    figure = run.figure()
+
+    assert figure == run.figure("bounds")  # which answers how long a step takes
+    assert figure != run.figure("throughput")
+    assert figure._repr_svg_().startswith("<?xml")
+    assert str(figure) == f"<SVG of {len(figure)} bytes>"
+    assert not (run.path / "figures").exists()
+    with pytest.raises(
+        NetfoldError, match=r"no figure 'bound'\n  allowed: grid, accuracy, throughput, bounds, "
+    ):
+        run.figure("bound")
+    with pytest.raises(NetfoldError, match="figure 'grid' has nothing to show of it"):
+        run.figure("grid")
+
+
+def test_a_run_has_how_busy_its_links_were(run: netfold.Run) -> None:
+    """Shares of stretches of time, which add up to the time that a link was busy."""
+    series = run.link_series("dense")
+    names = [name for name in series.columns if not name.endswith("_ps")]
+
+    assert len(names) == 3
+    for name in names:
+        assert 0 < series[name].max() <= 1
+        busy_ps = (series[name] * (series["end_ps"] - series["start_ps"])).sum()
+        assert busy_ps == pytest.approx(run.links.filter(variant="dense", link=name)["busy_ps"][0], rel=1e-3)
+    with pytest.raises(NetfoldError, match="variant: the run has 2, name one of them"):
+        run.link_series()
 
 
 def test_a_run_is_the_same_however_it_is_given(run: netfold.Run, tmp_path: Path) -> None:
@@ -171,6 +201,7 @@ def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:
         0.1 < comparison.frame["aggregation_elements_per_s_ratio"][0] < 1
     )  # a tenth of the rate, and latency
     assert str(comparison).count("  (baseline)") == 1
+    assert repr(comparison) == str(comparison)
     assert comparison._repr_html_().startswith("<pre")
 
 

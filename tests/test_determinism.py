@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.processor import host_isa, variables
+from netfold.kernels.processor import host_isa, variables
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
 from tests.command_line import run_command
@@ -148,7 +148,7 @@ def test_bytes_differ_where_nothing_is_pinned_and_it_is_said(runs: Path) -> None
 
 PINS = """
 import os, torch
-from netfold.sim.processor import instructions, pin
+from netfold.kernels.processor import instructions, pin
 if os.fork():
     os.wait()
     torch.randn(64, 64) @ torch.randn(64, 64)

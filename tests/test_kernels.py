@@ -32,9 +32,9 @@ from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
 from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, inlined, kernel
-from netfold.kernels.functions import LN2, expm1s, exps, log1ps, logs
+from netfold.kernels.exp_log import LN2, expm1s, exps, log1ps, logs
 from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
-from netfold.sim.engine.interface import Fate
+from netfold.sim.engine.engine_data import Fate
 from netfold.sim.engine.memory_access import longs_at
 from tests import ROOT
 from tests.examples import examples, nightly, scaled
@@ -109,7 +109,7 @@ def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     """It is said once, with what to do."""
     code = (
         "from netfold.kernels.keyed import mix, mix_plain\n"
-        "from netfold.kernels.functions import exps\n"
+        "from netfold.kernels.exp_log import exps\n"
         "import numpy as np\n"
         "print(int(mix(1, 2, 3)) == mix_plain(1, 2, 3), exps(np.zeros(2)).tolist())\n"
     )

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,38 @@ import click
 import pytest
 import typer
 
+from netfold.commands import terminal
 from netfold.commands.main import app
 from netfold.sim.results.format import TABLES
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from tests import generated
 from tests.command_line import run_command
-from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
+from tests.docs import (
+    DOCUMENTS,
+    PICTURES,
+    ROOT,
+    Step,
+    blocks,
+    chapters,
+    missing,
+    pictures,
+    prepare,
+    printed,
+    redrawn,
+    renewed,
+    steps,
+)
+from tests.generated_interfaces import markdown
+from tests.sim.capture.folders import write_recording
 
-README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
-REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "netfold" / "sim" / "README.md"
+README, PYTHON = ROOT / "README.md", ROOT / "docs" / "python.md"
+WORDS_MAX = {
+    README: 900,
+    ROOT / "docs" / "tutorial.md": 1500,
+    **dict.fromkeys((ROOT / "docs" / "how-to").iterdir(), 600),
+}
+REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
@@ -50,6 +73,10 @@ SLOW = (
     "05-does-it-fit.yaml$",
     "09-overlap.yaml$",
     "codecs matrix",
+    "first.yaml",
+    "torchrun",
+    "explain",
+    "python .*[.]py",  # a process that imports PyTorch
 )  # a second or many: `make docs` runs them
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -113,6 +140,8 @@ def anchors(document: Path) -> set[str]:
 
 @EVERY_DOCUMENT
 def test_scenarios_are_valid(document: Path, tmp_path: Path) -> None:
+    prepare(document, tmp_path)
+    write_recording(tmp_path / "recording")  # as `netfold capture` does
     for text in blocks(document, "yaml"):
         file = tmp_path / "shown.yaml"
         file.write_text(text, "utf-8")
@@ -120,8 +149,15 @@ def test_scenarios_are_valid(document: Path, tmp_path: Path) -> None:
         assert resolve(load(file)).variants
 
 
-def quick(steps: list[Step]) -> list[Step]:
-    return [step for step in steps if not any(re.search(name, step.command) for name in SLOW)]
+def quick(document: Path, heading: str) -> list[Step]:
+    """Of a chapter all quick commands; of a page whose commands need each other those before a slow one."""
+    if document not in WORDS_MAX:
+        return [step for step in chapters(document)[heading] if not is_slow(step)]
+    return list(takewhile(lambda step: not is_slow(step), steps(document))) if heading == "" else []
+
+
+def is_slow(step: Step) -> bool:
+    return any(re.search(name, step.command) for name in SLOW)
 
 
 @pytest.mark.slow
@@ -130,33 +166,60 @@ def quick(steps: list[Step]) -> list[Step]:
     [
         pytest.param(document, heading, id=f"{document.relative_to(ROOT)}-{heading}")
         for document in DOCUMENTS
-        for heading, steps in chapters(document).items()
-        if quick(steps)
+        for heading in chapters(document)
+        if quick(document, heading)
     ],
 )
 def test_commands_print_what_is_shown(
     document: Path, heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Type what a chapter types, where the document's own file is `mine.yaml`; reports are not drawn."""
-    monkeypatch.setattr("netfold.commands.terminal.write_report", lambda folder: folder / "report.html")
+    """Type what a chapter types; of reports only the document's pictures are drawn."""
+    write = terminal.write_report
+
+    def write_figure(folder: Path, figure: str = "", *further: Any) -> Path:
+        return write(folder, figure, *further) if figure else folder / "report.html"
+
+    monkeypatch.setattr(terminal, "write_report", write_figure)
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
-    for step in quick(chapters(document)[heading]):
-        result = run_command(*shlex.split(step.command)[1:])
+    for step in quick(document, heading):
+        name, *words = shlex.split(step.command)
+        output = run_command(*words).output if name == "netfold" else printed(step.command, tmp_path)
 
-        assert missing(step.output, result.output) == []
+        assert missing(step.output, output) == []
+    assert redrawn(tmp_path) == []
 
 
 @pytest.mark.slow
 def test_the_python_example_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = blocks(README, "python")
-    prepare(README, tmp_path)
+    (example,) = blocks(PYTHON, "python")
+    prepare(PYTHON, tmp_path)
     monkeypatch.chdir(tmp_path)
     exec(example, {})
 
     assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*#\s*(.*)", example)
+
+
+def test_pictures_are_drawn_by_commands_described_and_small() -> None:
+    drawn = {path.name for path in generated.MADE}
+    for document in DOCUMENTS:
+        drawn |= {word for step in steps(document) for word in shlex.split(step.command)}
+        for alternative, name in re.findall(r"!\[([^]]*)\]\([^)]*?([\w.-]+)\)", document.read_text("utf-8")):
+            assert len(alternative.split()) >= 5, name
+
+    assert {path.name for path in PICTURES.iterdir()} == set(pictures()) <= drawn
+    assert [path.name for path in PICTURES.iterdir() if path.stat().st_size > 150_000] == []
+
+
+def test_a_picture_that_a_command_draws_otherwise_is_told(tmp_path: Path) -> None:
+    name = min(pictures())
+    (tmp_path / name).write_bytes((PICTURES / name).read_bytes())
+
+    assert redrawn(tmp_path) == []
+    (tmp_path / name).write_bytes(b"<svg/>")
+    assert redrawn(tmp_path) == [tmp_path / name]
 
 
 def test_lines_are_renewed_by_name_and_by_kind() -> None:
@@ -167,14 +230,18 @@ def test_lines_are_renewed_by_name_and_by_kind() -> None:
     assert renewed(shown, printed) == "…\n│ a │ 3 s │\n│ b │ 5 s │\ntook 7 seconds\ngone for good\n"
 
 
-def test_quickstart_is_told_the_same_twice() -> None:
-    """The answer; the guide shows more columns."""
-    told = [
-        next(step.output for step in steps(document) if "quickstart.yaml" in step.command)
-        for document in (README, GUIDE)
-    ]
+def test_pages_are_short() -> None:
+    limits = {**dict.fromkeys(ROOT.glob("docs/*/**/*.md"), 400), ROOT / "scenarios" / "README.md": 100}
 
-    assert told[0].splitlines()[:2] == told[1].splitlines()[:2]
+    assert [page for page, most in limits.items() if len(page.read_text("utf-8").splitlines()) > most] == []
+
+
+def test_who_is_new_reads_little() -> None:
+    words = {page: re.findall(r"\S*\w\S*", page.read_text("utf-8")) for page in WORDS_MAX}
+
+    assert [
+        (page.name, len(words[page])) for page, most in WORDS_MAX.items() if len(words[page]) > most
+    ] == []
 
 
 def test_every_column_is_explained() -> None:
@@ -184,10 +251,44 @@ def test_every_column_is_explained() -> None:
     assert {name for name in columns if f"`{name}`" not in text} == set()
 
 
+def test_readmes_of_packages_are_maps() -> None:
+    """Formats, rules and reasons are pages of docs/explanation."""
+    words = {path: len(path.read_text("utf-8").split()) for path in ROOT.glob("netfold/**/README.md")}
+
+    assert {path: count for path, count in words.items() if count > 800} == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in generated.MADE if path.name != "schema.json"])
 def test_what_is_made_from_the_sources_is_what_they_say(path: Path) -> None:
     assert path.read_text("utf-8") == generated.MADE[path](), "make generated"
+
+
+def test_sections_of_docstrings_are_lists() -> None:
+    def documented() -> None:
+        """What it does.
+
+        Raises
+        ------
+        ValueError
+            It is too
+            long.
+        KeyError
+            It is not there.
+
+        Returns
+        -------
+        path
+            Where it is.
+        """
+
+    assert markdown(documented).split("\n\n") == [
+        "What it does.",
+        "**Raises**",
+        "* `ValueError`: It is too long.\n* `KeyError`: It is not there.",
+        "**Returns**",
+        "* `path`: Where it is.",
+    ]
 
 
 def test_bars_do_not_end_a_cell_of_the_reference() -> None:

@@ -24,7 +24,7 @@ from netfold.commands.main import app
 from netfold.homomorphic.codec import EncodeError
 from netfold.kernels import compiled
 from netfold.sim.collectives.collective import collectives
-from netfold.sim.engine.interface import Sender
+from netfold.sim.engine.engine_data import Sender
 from netfold.sim.keys import CodecOptions
 from netfold.sim.results import format as results_format
 from netfold.sim.results import metrics

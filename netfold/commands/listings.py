@@ -14,9 +14,10 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
-from netfold.switch.fit import Fit, FitError
+from netfold.switch.fit import Fit, FitError, suits
 from netfold.switch.profiles import KINDS, OVERFLOWS, PIPELINE, PROFILES, Profile
 from netfold.switch.program import binary_size
+from netfold.switch.programs import programs
 from netfold.units import RATE, SIZE, TIME
 
 _NOT_FACTS = ("name", "summary", "kind", "sources")
@@ -42,6 +43,17 @@ def profiles_table() -> Table:
             "yes" if profile.has_timers else "no",
             "any" if profile.overflows == OVERFLOWS else ", ".join(profile.overflows) or words.NOTHING,
         )
+    return table
+
+
+def programs_table() -> Table:
+    """One row per switch program."""
+    table = FittingTable("", ["netfold switch fit PROGRAM --profile PROFILE: its resources"])
+    for heading in ("program", "what it is", "runs on", "in a run"):
+        table.add_column(heading)
+    for name, spec in programs().items():
+        able = ", ".join(profile.name for profile in PROFILES.values() if suits(profile, name))
+        table.add_row(name, spec.summary, able, "no: fit only" if spec.machine is None else "yes")
     return table
 
 

@@ -210,8 +210,8 @@ def run(  # noqa: PLR0913  one argument an option
     With --native PyTorch uses all that this processor has, and the result says that others get other bits.
     """
     scenario = _read_scenario(file, sets, seed, no_code)
-    from netfold.sim.processor import pin
-    from netfold.sim.results.metrics import require_metrics
+    from netfold.kernels.processor import pin
+    from netfold.sim.report.columns import require_metrics
 
     require_metrics(columns)
     if not native:
@@ -377,7 +377,7 @@ def _points(scenario: Scenario) -> str:
 
 def _print_outcome(outcome: Outcome, columns: str, is_verbose: bool) -> None:
     """Print the table of a run, what fails, what is not modelled and, if it was stopped, what is missing."""
-    from netfold.sim.processor import note_of
+    from netfold.kernels.processor import note_of
     from netfold.sim.report.compare import results_table
     from netfold.sim.run.run import not_modelled
 

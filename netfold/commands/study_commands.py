@@ -185,7 +185,7 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     DIR/study/TIME-seedN.
     """
     from netfold.sim.studies.codec_study import study
-    from netfold.sim.studies.codec_study_gradients import read_codecs, source_of
+    from netfold.sim.studies.codec_study_inputs import read_codecs, source_of
 
     keys = (elements, density, pattern, row_elements, overlap, distribution)
     settings = {key: text for key, text in zip(MADE_UP, keys, strict=True) if text is not None}

@@ -214,25 +214,63 @@ class _Log:
 # `netfold report`, and the report that `run` and `sweep` write once their results are printed.
 
 
+COMPARISON_FOLDER = Path("comparison")
+"""Where the page of several runs is written by default."""
 NoReport = Annotated[
     bool, typer.Option("--no-report", help="Write no figures and no page; `netfold report` does it later.")
 ]
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")],
-    pdf: Annotated[str, typer.Option(metavar="FIGURE", help="Write only this figure, as PDF.")] = "",
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run or sweep folder, or several run folders.")
+    ],
+    figure: Annotated[
+        str, typer.Option(metavar="FIGURE", help="Write only this figure, for a paper or a document.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="File of the figure, SVG or PDF, by default figures/FIGURE-INCHESin.pdf; without --figure "
+            "the folder of the page of several runs, by default comparison.",
+        ),
+    ] = None,
     width: Annotated[
-        float,
-        typer.Option(metavar="INCHES", help="Width of the PDF: of a column, or 7.", min=3, max=9),
-    ] = 3.3,
+        float | None,
+        typer.Option(
+            metavar="INCHES",
+            help="Width of the figure; by default 3.3 of a PDF, a column of a paper, and 9 of an SVG.",
+            min=3,
+            max=9,
+        ),
+    ] = None,
 ) -> None:
-    """Write the figures and the HTML report of a run or a sweep, or write them again.
+    """Write the figures and the page of a run or a sweep, or write them again; or one page of several runs.
 
-    With --pdf one figure for a paper: figures/FIGURE-INCHESin.pdf. The page and figures/ have the names of
-    figures: throughput, bounds, training and others, and of a sweep its metrics.
+    The page of several runs answers as `netfold compare` does: within variants of equal workload, and divided
+    by the first run. It names variants with the number of their run.
+
+    \b
+    netfold report runs/latest
+    netfold report runs/latest --figure bounds --out bounds.svg
+    netfold report runs/mine/* --out compared
+
+    The page and figures/ have the names of figures: throughput, bounds, training and others, and of a sweep
+    its metrics.
     """
-    print_line(write_report(folder, pdf, width))
+    if len(folders) > 1:
+        from netfold.sim.report.compare import compare  # late: polars is slow to import
+
+        folder = COMPARISON_FOLDER if figure or out is None else out
+        print_line(compare(folders).report(folder, figure, width, out if figure else None))
+    elif out is not None and not figure:
+        raise typer.BadParameter(
+            "the report of one run is in its folder; give --figure, whose file this is, or several runs",
+            param_hint="--out",
+        )
+    else:
+        print_line(write_report(folders[0], figure, width, out))
 
 
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
@@ -250,17 +288,19 @@ def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
         print_line(written if is_wanted else f"Results: {folder}\nTo write a report: {command}")
 
 
-def write_report(folder: Path, figure: str = "", width_inches: float = 0.0) -> Path:
-    """Write the figures and the page of a run or a sweep, or one figure as PDF; returns what is written."""
-    from netfold.sim.report.html import build_pdf, build_report  # late: matplotlib is slow to import
+def write_report(
+    folder: Path, figure: str = "", width_inches: float | None = None, out: Path | None = None
+) -> Path:
+    """Write the figures and the page of a run or a sweep, or one figure; returns what is written."""
+    from netfold.sim.report.html import build_figure, build_report  # late: matplotlib is slow to import
     from netfold.sim.results.folder import is_sweep
 
     if not is_sweep(folder):
-        return build_pdf(folder, figure, width_inches) if figure else build_report(folder)
+        return build_figure(folder, figure, width_inches, out) if figure else build_report(folder)
     from netfold.sim.studies.sweep_output import load_sweep  # late: it imports all that scenarios may name
 
     sweep = load_sweep(folder)
-    return sweep.pdf(figure, width_inches) if figure else sweep.report()
+    return sweep.write_figure(figure, width_inches, out) if figure else sweep.report()
 
 
 class EscapedTable:

@@ -22,7 +22,7 @@ from netfold.commands.terminal import (
 from netfold.sim.studies import WORKERS
 
 if TYPE_CHECKING:
-    from netfold.sim.studies.codec_study_gradients import DensityRow
+    from netfold.sim.studies.codec_study_inputs import DensityRow
 
 
 models = typer.Typer(
@@ -38,7 +38,7 @@ def models_list(as_json: JsonOrText = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from netfold.sim.studies.codec_study_gradients import describe_model
+    from netfold.sim.studies.codec_study_inputs import describe_model
     from netfold.sim.workload.models.registry import model_kinds, model_named
 
     descriptions = [describe_model(model_named(kind)) for kind in model_kinds()]
@@ -60,7 +60,7 @@ def models_show(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")], as_json: JsonOrText = False
 ) -> None:
     """Show all that is known of a model: source, options, data, and layers in gradient-ready order."""
-    from netfold.sim.studies.codec_study_gradients import describe_model, read_model
+    from netfold.sim.studies.codec_study_inputs import describe_model, read_model
 
     description = describe_model(read_model(model))
     if as_json:
@@ -115,7 +115,7 @@ def models_measure(
     At the first step, from random weights, beside values known from another implementation of the models.
     All models take minutes and several gigabytes of memory; most take seconds.
     """
-    from netfold.sim.studies.codec_study_gradients import measure_densities, wanted_densities
+    from netfold.sim.studies.codec_study_inputs import measure_densities, wanted_densities
 
     items = wanted_densities(names or (), batch, data)
     rows: list[DensityRow] = []

@@ -87,11 +87,9 @@ class Carrier:
         return self.latency_ps + self.words_ps(words) if words else 0
 
     def words_ps(self, words: int) -> int:
-        """Time of consecutive words at the rate."""
         return -(-32 * words * _PS_PER_S // self.rate_bps)
 
     def memory_ps(self, passed_bytes: int) -> int:
-        """Time of a worker's memory traffic."""
         return 0 if self.memory_bps is None else -(-8 * passed_bytes * _PS_PER_S // self.memory_bps)
 
 
@@ -99,12 +97,10 @@ State = dict[str, NDArray[Any]]  # arrays by name
 
 
 def prefixed(prefix: str, state: State) -> State:
-    """A state whose names begin with a prefix and "/"."""
     return {f"{prefix}/{name}": array for name, array in state.items()}
 
 
 def prefixes(state: Mapping[str, NDArray[Any]]) -> list[str]:
-    """The prefixes of a state's names, in order, each once."""
     return list(dict.fromkeys(name.partition("/")[0] for name in state))
 
 
@@ -135,13 +131,7 @@ class Stateful:
         return {}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state of the same codec, worker and number of workers, as if without a stop.
-
-        Raises
-        ------
-        ValueError
-            The state is of something else.
-        """
+        """Continue as if without a stop; raises ValueError for another codec's or worker's state."""
         if state:
             raise ValueError(f"{type(self).__name__} remembers nothing, found a state of {', '.join(state)}")
 
@@ -373,7 +363,7 @@ class DecodeError(RuntimeError):
 
 
 def codec_kinds() -> dict[str, Callable[..., Codec]]:
-    """All registered codecs by kind, in alphabetical order."""
+    """What makes each registered codec from its options, by kind in alphabetical order."""
     return dict(sorted(registered(Codec).items()))
 
 
@@ -431,7 +421,6 @@ def require_messages(sent: object, codec: Codec | None) -> None:
 
 
 def fault_of(message: Message, codec: Codec | None = None) -> str:
-    """What is wrong with a message, and what is allowed or declared; empty if nothing is."""
     return _fault_of(message) or ("" if codec is None else _not_declared(message, codec))
 
 
@@ -558,18 +547,11 @@ def refusal_of(codec: Codec, workers: int, overflow: str = "wrap") -> CodecRefus
 
 
 def make_encoder(codec: Codec, rank: int, workers: int, seed: int) -> Encoder:
-    """The encoder of one worker.
-
-    Raises
-    ------
-    CodecRefusedError
-        The codec cannot serve these workers.
-    """
+    """The encoder of one worker; raises CodecRefusedError where the codec cannot serve so many."""
     if (refusal := refusal_of(codec, workers)) is not None:
         raise CodecRefusedError(refusal)
     return codec.worker(rank, workers, seed)
 
 
 def make_encoders(codec: Codec, workers: int, seed: int) -> list[Encoder]:
-    """The encoders of all workers, by rank, as `make_encoder`."""
     return [make_encoder(codec, rank, workers, seed) for rank in range(workers)]

@@ -128,7 +128,6 @@ class MomentumEncoder(KeepingEncoder):
         return decoded
 
     def velocity(self, bucket: int) -> Gradient | None:
-        """The velocity after a bucket's last round; None before the first."""
         return self.kept.get(bucket)
 
 

@@ -63,7 +63,7 @@ SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})
 
 
 def words_per_word(merge: Merge, lane_bits: int) -> int:
-    """Merged words for each word sent: TABLE_ADD turns each 4-bit code of a word into a lane."""
+    # TABLE_ADD turns each code of a word into a lane.
     return lane_bits // CODE_BITS if merge is Merge.TABLE_ADD else 1
 
 
@@ -106,7 +106,7 @@ class Work:
 
     @property
     def is_free(self) -> bool:
-        """Whether there is none: it takes no time, and starts no kernel."""
+        # Such work starts no kernel, whatever `launches` says.
         return not (self.read_bytes or self.written_bytes or self.flops)
 
 
@@ -150,7 +150,8 @@ class Merged:
 
 _CODES = WORD_BITS // CODE_BITS
 _CODE_MAX = np.uint32(2**CODE_BITS - 1)
-_LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
+_LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}
+"""Lanes of 4 bits have no type: they are added as words."""
 
 
 @kernel
@@ -205,10 +206,9 @@ def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
 def sign_words(
     accumulator: NDArray[np.uint32], words: NDArray[np.uint32], threshold: Integer, key: Integer
 ) -> None:
-    """Marsit's one-bit merge (Wu et al., DAC 2022) in its weighted form, in place.
+    """Marsit's weighted one-bit merge (Wu et al., DAC 2022), in place; once a packet, each with its own key.
 
-    Where bits differ, the accumulator's survives with `threshold / 2**32`, see `keep_threshold`. A packet
-    must not be merged twice, and every merge needs its own `key`.
+    Where bits differ, the accumulator's survives with `threshold / 2**32`, see `keep_threshold`.
     """
     for i in range(words.size):
         differing = np.uint64(accumulator[i] ^ words[i])
@@ -270,7 +270,6 @@ def lift(
 
 
 def lanes_of(words: Words, lane_bits: int) -> NDArray[Any]:
-    """A view of the same memory. No type has 4 bits, so lanes of 4 bits are words."""
     return words.view(_LANE_TYPES.get(lane_bits, words.dtype.type))
 
 
@@ -490,5 +489,4 @@ def split_host(merge: HostMerge, words: Words, count: int) -> list[Words]:
 
 
 def join_host(merge: HostMerge, parts: Sequence[Words]) -> Words:
-    """A whole message from the parts that `split_host` made."""
     return parts[0] if len(parts) == 1 else operand(Merge.HOST, merge.join(parts))

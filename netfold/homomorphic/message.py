@@ -82,37 +82,31 @@ class Message:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the worker contributes nothing to this message."""
         return self.absent_words > 0 or (self.merge is Merge.GATHER and self.words.size == 0)
 
     @property
     def merged_by(self) -> Merge | HostMerge:
-        """What merges two such messages: the function of a HOST message, or the merge."""
         return self.merge if self.host_merge is None else self.host_merge
 
     @property
     def size(self) -> int:
-        """Words of the message, or of those of the others where its worker is absent."""
         return self.absent_words or int(self.words.size)
 
     @property
     def has_codes(self) -> bool:
-        """Whether its words are codes that a table lifts to lanes."""
         return self.merge is Merge.TABLE_ADD and self.words.dtype != np.int32
 
     @property
     def lanes_per_word(self) -> int:
-        """Values in each word sent: codes, or lanes of sums."""
         return WORD_BITS // (CODE_BITS if self.has_codes else self.lane_bits)
 
     @property
     def merged_words(self) -> int:
-        """Words of the merged message for each word sent."""
         return words_per_word(self.merge, self.lane_bits) if self.has_codes else 1
 
     @property
     def merged_size(self) -> int:
-        """Words of the merged message; of GATHER and HOST it is not known."""
+        # That of GATHER and HOST is not known before they are merged.
         return self.size * self.merged_words
 
     @property
@@ -167,7 +161,6 @@ class Note:
 
     @property
     def name(self) -> str:
-        """The name of the choice."""
         return self.text.partition(":")[0]
 
 
@@ -185,12 +178,10 @@ class Tensor(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The number of its elements."""
         return math.prod(self.shape)  # unlike NumPy's product, it cannot overflow
 
     @property
     def place(self) -> slice:
-        """Its elements in the bucket."""
         return slice(self.start, self.start + self.elements)
 
 
@@ -221,7 +212,6 @@ class Decodings:
         return result
 
     def clear(self) -> None:
-        """Let go of what was decoded, once the round has ended."""
         self._made.clear()
 
 
@@ -247,7 +237,6 @@ class Round:
         known: Sequence[NDArray[Any]],
         decode: Callable[[], Result],
     ) -> Result:
-        """What `decode` returns, a sum first; see `Decodings.once`."""
         return decode() if self.decodings is None else self.decodings.once(what, received, known, decode)
 
     def tensors_of(self, gradient: Gradient) -> tuple[Tensor, ...]:

@@ -109,7 +109,6 @@ class _PartLibrary(CORE.codegen.JITCodeLibrary):
 
 
 def callback(function: Any, signature: Any, **options: Any) -> Any:
-    """A function that compiled code calls by its address, once it is compiled."""
     return CORE.ccallback.CFunc(function, CORE.sigutils.normalize_signature(signature), {}, options)
 
 

@@ -338,10 +338,8 @@ class Option:
     """
 
     def __post_init__(self) -> None:
-        """Refuse values that do not fit together, of a file and in Python alike.
-
-        With an `OptionError`, or a ValueError where no key is to blame more than another. It calls that of
-        the next base.
+        """Refuse values that do not fit together: an `OptionError` if one key is to blame, else a ValueError.
+        It calls that of the next base.
         """
         option: Any = self
         for field in fields(option):  # of a file only keys have been set
@@ -405,7 +403,6 @@ class ByKind:
     """
 
     def sections(self, source: Any) -> Mapping[str, Callable[[], type[AnySection]]]:
-        """What makes the section of each kind; `source` is the marked type."""
         return by_kind(members_of(source))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

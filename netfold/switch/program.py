@@ -60,12 +60,11 @@ class Format:
 
     @property
     def overhead_bytes(self) -> int:
-        """Bytes on the wire that are not words, of a packet in the middle of a message."""
+        # A packet in the middle of a message has neither its first nor its last headers.
         return self.header_bytes + self.check_bytes + WIRE_BYTES
 
     @property
     def parsed_bytes(self) -> int:
-        """Bytes of headers, in the packet with the most."""
         return self.header_bytes + self.first_bytes + self.last_bytes
 
 
@@ -86,7 +85,8 @@ FORMATS = (UDP_256, UDP_1024, ROCE_1024, ROCE_2048)
 
 
 VALUES = "values"  # the registers that hold words
-BITMAP_BITS = 32  # children that one word of a bitmap tells apart
+BITMAP_BITS = 32
+"""Children that a word of a bitmap tells apart. A packet sets a bit of one, and reads if others are 0."""
 
 
 class Machine(IntEnum):
@@ -124,12 +124,11 @@ class Demand:
 
     @property
     def adder_bits(self) -> int:
-        """Width of the adders of its lanes: adders of words add counters of 4 bits, packed by hand."""
+        # Counters are packed in words, which adders of words add.
         return WORD_BITS if self.lane_bits == COUNTER_BITS else self.lane_bits
 
     @property
     def values_per_word(self) -> int:
-        """Values that are added for each word of a packet."""
         return WORD_BITS // (CODE_BITS if self.is_lifted else self.adder_bits)
 
 
@@ -152,7 +151,6 @@ class Register:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all arrays, without losses to the memory's geometry."""
         return self.count * self.entries * self.bits // 8
 
 
@@ -176,12 +174,10 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Its registered name."""
         return self.spec.name
 
     @property
     def title(self) -> str:
-        """Its name in sentences."""
         return self.spec.title
 
     @property
@@ -194,17 +190,14 @@ class Program:
 
     @property
     def salus(self) -> int:
-        """Stateful ALUs of one pipeline."""
         return sum(register.count for register in self.registers)
 
     @property
     def values(self) -> Register:
-        """The registers that hold words."""
         return next(register for register in self.registers if register.name == VALUES)
 
     @property
     def values_per_pass(self) -> int:
-        """Values that a pass adds."""
         return self.words_per_pass * self.demand.values_per_word
 
     @property
@@ -215,12 +208,10 @@ class Program:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all registers in all pipelines."""
         return self.pipes * sum(register.size_bytes for register in self.registers)
 
     @property
     def values_bytes(self) -> int:
-        """Bytes of the words alone, of every slot in every version."""
         return self.pipes * self.values.size_bytes
 
 
@@ -239,7 +230,6 @@ def contributors(demand: Demand, rows: int, after: str) -> tuple[Register, ...]:
 
 
 def bitmap_words(demand: Demand) -> int:
-    """Words of a slot's bitmap; a packet sets a bit of one, and reads whether the others are zero."""
     return -(-demand.workers // BITMAP_BITS)
 
 
@@ -342,7 +332,6 @@ def programs() -> dict[str, ProgramSpec]:
 
 
 def runnable() -> dict[str, ProgramSpec]:
-    """Programs that the engine can run; the first is the default."""
     return {name: spec for name, spec in programs().items() if spec.machine is not None}
 
 
@@ -353,25 +342,18 @@ def formats() -> dict[str, Format]:
 
 
 def default_program() -> ProgramSpec:
-    """The program of a scenario that names none."""
     return next(iter(runnable().values()))
 
 
 def names_of(holds: Callable[[ProgramSpec], bool]) -> list[str]:
-    """Names of the runnable programs that satisfy a predicate."""
     return [name for name, spec in runnable().items() if holds(spec)]
 
 
 def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
-    """Lay out a program for a demand.
+    """Lay out a program for a demand; raises ValueError where there is no such program.
 
     `in_one_pass` is for switches without stages: regardless of `demand.words_per_pass`, all words of a packet
     are added in one pass, without folding or repeats.
-
-    Raises
-    ------
-    ValueError
-        The message names the nearest program and all known ones.
     """
     specs = programs()
     if name not in specs:

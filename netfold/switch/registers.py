@@ -219,8 +219,10 @@ def add_counters(values: Words, words: Words) -> int:
 
 
 @kernel
-def merge_otherwise(values: Words, words: Words, merge: int, threshold: np.int64, key: np.uint64) -> None:
-    """Other merges than sums, in place; `threshold` and `key` are SIGN's (`merge.sign_words`)."""
+def merge_without_overflow(
+    values: Words, words: Words, merge: int, threshold: np.int64, key: np.uint64
+) -> None:
+    """Merges without an overflow policy, in place; `threshold` and `key` are SIGN's (`merge.sign_words`)."""
     if merge == OR:
         or_words(values, words)
     elif merge == MAX:

@@ -10,7 +10,7 @@
 
 The generators that the simulator drives are driven here, so a codec has one implementation. Their messages
 travel by collectives of torch.distributed and are merged in rank order, as the simulator's `all_gather` does.
-README.md in this folder says which codecs work, what is guaranteed, and how fast it is.
+docs/explanation/real-training.md says what is guaranteed, which codecs need more, and how fast it is.
 
 A mistake in an option is a `ScenarioError`, with the text that a scenario file would get; what ends a
 training is a `RunError`, raised by `backward` on all workers.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from netfold.torch.exchange import Report
 from netfold.torch.hook import ReduceScatter, hook, set_reduce_scatter
-from netfold.torch.state import State
+from netfold.torch.hook_state import State
 from netfold.torch.wire import Support, support_of
 
 __all__ = ["ReduceScatter", "Report", "State", "Support", "hook", "set_reduce_scatter", "support_of"]

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from netfold.errors import DataError, RunError
 from netfold.torch.exchange import GradBucket
-from netfold.torch.state import State
+from netfold.torch.hook_state import State
 
 
 def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

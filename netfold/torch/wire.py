@@ -19,7 +19,7 @@ from netfold.homomorphic.codec import Carrier, Codec, refusal_of
 from netfold.homomorphic.merge import Merge, Words
 from netfold.homomorphic.message import StepFact
 from netfold.sim.scenario.load import sets_of
-from netfold.sim.studies.codec_study_gradients import read_codec
+from netfold.sim.studies.codec_study_inputs import read_codec
 from netfold.sim.workload.workload import refusal_of_needs
 
 _OPERATIONS = {Merge.ADD: dist.ReduceOp.SUM, Merge.MAX: dist.ReduceOp.MAX, Merge.OR: dist.ReduceOp.BOR}

@@ -27,7 +27,7 @@ import numpy as np
 from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Frame, Job, Operation, Segment, Sender
+from netfold.sim.engine.engine_data import Flow, Frame, Job, Operation, Segment, Sender
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network, path, planned_key

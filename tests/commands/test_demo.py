@@ -27,10 +27,10 @@ def played(folder: Path, *acts: Any) -> str:
 
 @pytest.mark.slow
 def test_sums_are_compressed_and_lost_packets_lose_no_sum(tmp_path: Path) -> None:
-    """Its first scenario and its numbers are README's."""
+    """Its first scenario is that of docs/python.md."""
     text = played(tmp_path, *ACTS[:2])
 
-    assert f"```yaml\n{OWN_SCENARIO}```" in (ROOT / "README.md").read_text("utf-8")
+    assert f"```yaml\n{OWN_SCENARIO}```" in (ROOT / "docs" / "python.md").read_text("utf-8")
     assert "10.4 × as fast, for 1/12 of the bytes." in text
     assert "7,625 packets were lost, and not one sum" in text
     assert "report.html Next: netfold examples" in text

@@ -36,7 +36,6 @@ from netfold.commands.terminal import (
 )
 from netfold.errors import NetfoldError
 from netfold.sim import files as durable
-from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from netfold.sim.studies.sweep import Ended
 from tests import ROOT
@@ -100,6 +99,12 @@ def test_without_a_report_it_is_said_how_to_write_one(
     assert result.stdout.endswith(f"\nResults: {folder}\nTo write a report: netfold report {folder}\n")
     assert "report" not in result.stderr
     assert drawn(tmp_path) == []
+    metric = {"run": "bounds", "sweep": "packets"}[name]
+    picture = tmp_path / "picture.svg"
+    assert run_command("report", folder, "--figure", metric, "--out", picture).output == f"{picture}\n"
+    assert picture.read_bytes().endswith(b"</svg>\n")
+    assert run_command("report", folder, "--out", picture).exit_code == 2  # no figure is named
+    assert drawn(tmp_path) == []
     asked = run_command(*result.stdout.split("netfold ")[-1].split())
     assert (asked.exit_code, asked.stdout) == (0, f"{folder}/report.html\n")
     assert drawn(tmp_path) == ["figures", "report.html"]
@@ -146,9 +151,33 @@ def test_a_report_that_fails_leaves_a_whole_run(
     assert f"the results are complete, only the report is missing; to write it: {asked}\n" in result.stderr
     assert result.stderr.endswith(told)
     assert "pass" in result.stdout
-    if name == "run":
-        assert load(tmp_path / "runs" / "latest").path.resolve() == folder.resolve()
+    latest = tmp_path / "runs" / "latest"
+    assert latest.resolve() == folder.resolve()
     assert run_command("report", folder).output == f"{folder}/report.html\n"
+    latest.unlink()  # as where there are no links
+    latest.with_suffix(".txt").write_text(f"{folder.relative_to(latest.parent)}\n", "utf-8")
+    assert run_command("report", latest).output == f"{folder}/report.html\n"
+
+
+def test_several_runs_have_one_page_in_a_folder_of_its_own(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for out in ("a", "b"):
+        assert run_command("run", write(tmp_path), "--no-report", "--out", tmp_path / out).exit_code == 0
+    runs, page = (tmp_path / "a" / "latest", tmp_path / "b" / "latest"), tmp_path / "page"
+
+    assert run_command("report", *runs, "--out", page).output == f"{page}/report.html\n"
+    assert {path.name for path in tmp_path.rglob("report.html")} == {"report.html"}
+    monkeypatch.chdir(tmp_path)
+    assert (
+        run_command("report", *runs, "--figure", "throughput").output
+        == "comparison/figures/throughput-3.3in.pdf\n"
+    )
+    figure = tmp_path / "throughput.svg"
+    assert run_command("report", *runs, "--figure", "throughput", "--out", figure).output == f"{figure}\n"
+    assert figure.read_bytes().startswith(b"<?xml")
+    alone = run_command("report", runs[0], "--out", page)
+    assert (alone.exit_code, "the report of one run is in its folder" in alone.output) == (2, True)
 
 
 def test_python_writes_none_until_asked(
@@ -421,11 +450,11 @@ HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 BELOW = {  # commands by the words before them
     "": "demo run sweep validate compare report explain schema warm topology data models capture codecs "
     "switch calibrate examples new",
-    "topology": "list show measure export",
+    "topology": "list show measure size export",
     "data": "list fetch",
     "models": "list show measure",
     "codecs": "matrix study",
-    "switch": "profiles fit",
+    "switch": "profiles programs fit",
     "new": "scenario model",
 }
 COMMANDS = [[], *([*group.split(), name] for group, names in BELOW.items() for name in names.split())]

@@ -25,7 +25,7 @@ from netfold.sim.collectives.kinds.parameter_server import ParameterServer, Para
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.collectives.kinds.torus_2d import Torus2d, squarest
 from netfold.sim.collectives.kinds.tree import Tree
-from netfold.sim.engine.interface import Condition, Frame, Job, Schedule, Sender
+from netfold.sim.engine.engine_data import Condition, Frame, Job, Schedule, Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import frame_of

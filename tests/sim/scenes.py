@@ -15,7 +15,7 @@ from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Job, Rule, losses
+from netfold.sim.engine.engine_data import Job, Rule, losses
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.results.summary import summarize

@@ -15,7 +15,7 @@ from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise
 from netfold.homomorphic.merge import Merge, Words
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.engine.engine import EngineSchedules
-from netfold.sim.engine.interface import Operation
+from netfold.sim.engine.engine_data import Operation
 from netfold.sim.engine.tables import Table
 from netfold.sim.network.fabric import Fabric
 from tests.sim.scenes import simulated, verdict_of

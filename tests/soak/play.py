@@ -22,7 +22,7 @@ import netfold.sim.checks.rounds
 import netfold.sim.run.job
 import netfold.sim.run.run
 from netfold.errors import NetfoldError, RunError
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.report.html import build_report
 from netfold.sim.run.run import run_scenario, run_variant

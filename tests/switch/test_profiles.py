@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from netfold.errors import OptionError
 from netfold.homomorphic.merge import MERGEABLE, Merge
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from netfold.switch import registers as arithmetic
 from netfold.switch.fit import blocks_of, place
 from netfold.switch.profiles import (
@@ -135,9 +135,9 @@ def test_mistakes_in_full(mistake: str) -> None:
     assert message == f"{refused.value.key}: {refused.value.message}; {refused.value.hint}"
 
 
-def test_the_profile_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_profile_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """More and wider stages, so that 128 words are added in one pass; one more reads them out."""
-    text = (ROOT / "netfold" / "switch" / "README.md").read_text("utf-8")
+    text = (ROOT / "docs" / "explanation" / "switch-resources.md").read_text("utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
     exec(code, {})
@@ -242,7 +242,7 @@ def sums(old: list[int], new: list[int], overflow: Overflow) -> tuple[list[int],
 def merged(merge: Merge, old: list[int], new: list[int], threshold: int = 0, key: int = 0) -> list[int]:
     """What is in the registers after another merge."""
     values = int32(old)
-    arithmetic.merge_otherwise(values, int32(new), merge.number, np.int64(threshold), np.uint64(key))
+    arithmetic.merge_without_overflow(values, int32(new), merge.number, np.int64(threshold), np.uint64(key))
     words: list[int] = values.tolist()
     return words
 

@@ -14,7 +14,7 @@ import pytest
 
 from netfold.commands import main
 from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec
 from netfold.switch.programs import programs, runnable, switchml, timed, tree

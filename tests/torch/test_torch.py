@@ -31,7 +31,7 @@ from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import Workload
 from netfold.sim.workload.workload_keys import Training
 from netfold.torch.exchange import BucketRounds, Fifo
-from netfold.torch.state import ParameterLayout, different, make_layout, parameter_names
+from netfold.torch.hook_state import ParameterLayout, different, make_layout, parameter_names
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
 from tests.examples import nightly

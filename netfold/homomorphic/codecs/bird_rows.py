@@ -25,7 +25,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.merge import COUNTER_BITS, WORD_BITS, Merge, Merged, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round, Tensor
 from netfold.kernels.compiled import kernel
-from netfold.kernels.functions import exp, exps, log, logs
+from netfold.kernels.exp_log import exp, exps, log, logs
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 
 # Rows of layers, which BIRD keeps or drops as a whole, and kernels over them.

@@ -3,8 +3,8 @@
     with netfold.capture(model, "folder", steps=10):    # on every rank, around the training loop
         train()
 
-or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this
-folder describes what is written; `workload: {kind: trace, path: folder}` replays it.
+or, without changing the script, `netfold capture --out folder -- torchrun … train.py`.
+docs/explanation/recordings.md describes what is written; `workload: {kind: trace, path: folder}` replays it.
 
 `recording_files` holds what every rank writes, and how the last one joins all of it; `site` is what the
 command puts into the processes of a training.

@@ -35,7 +35,7 @@ ELEMENTS_MAX = 2**53
 """The most elements of a gradient."""
 TIME_NS_MAX = 10**15  # 11 days, of a step
 DTYPES = ("float32", "float16", "bfloat16")
-HINT = "netfold capture writes such a folder; README.md in sim/capture describes it"
+HINT = "netfold capture writes such a folder; docs/explanation/recordings.md describes it"
 
 Nanoseconds = Annotated[int, Field(ge=0, le=TIME_NS_MAX)]
 Dimension = Annotated[int, Field(ge=1)]

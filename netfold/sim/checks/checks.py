@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +16,14 @@ from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.merge import ORDER_FREE, Merge
 from netfold.homomorphic.message import Decodings, Gradient, Note, NoteKind
 from netfold.kernels.bits import same_bits
-from netfold.sim.checks.finding import (
-    Counters,
-    Ending,
-    Finding,
-    Findings,
-    NoteCounts,
-    RecordedOperation,
-    nothing_leaked,
-    run_checks,
-)
 from netfold.sim.checks.merged_signs import SignCheck
+from netfold.sim.checks.round_findings import Findings, NoteCounts, RecordedOperation
 from netfold.sim.checks.rounds import NMSE_MAX
-from netfold.sim.engine.tree_paths import receivers_of
+from netfold.sim.engine.engine_data import Rule
+from netfold.sim.engine.tree_paths import into_switches, receivers_of
+from netfold.sim.network.stall import DID_TO_PACKETS
 from netfold.sim.plan.idle_network import clipped_sums
-from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
 from netfold.sim.results.records import (
     FALLEN_BACK,
     MISSED_FORECASTS,
@@ -44,6 +37,46 @@ from netfold.sim.results.records import (
 )
 from netfold.sim.workload.fusion import Bucket
 from netfold.switch.program import ProgramSpec
+
+Counters = Sequence[Mapping[str, int]]
+"""Counters of one job's switch program, by point."""
+
+
+class Finding(NamedTuple):
+    """Whether a check passed, and the numbers behind it."""
+
+    passed: bool
+    detail: str
+
+
+class LeakCause(NamedTuple):
+    """An effect of an injected fault that can leave slots or entries occupied."""
+
+    what: str
+    most: int | None = None  # slots or entries that it can leave occupied; None: any number
+
+
+class Ending(NamedTuple):
+    """How a job ended: "pass" when all its steps are done, "stalled", or "fail" if its codec cannot go on."""
+
+    verdict: str
+    detail: str
+    diagnosis: Mapping[str, Any] | None = None
+    leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
+    leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
+    is_undecoded: bool = False  # some merged messages could not be decoded
+    trace: str = ""
+    """Python's traceback of a codec that raised."""
+
+
+def run_checks(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
+    """Run the checks of a variant or job."""
+    findings = {name: check() for name, check in checks.items()}
+    return [
+        CheckRecord(label, name, "pass" if finding.passed else "fail", finding.detail)
+        for name, finding in findings.items()
+    ]
+
 
 # The journal of a job: all records of its run.
 
@@ -164,6 +197,8 @@ class Journal:
     findings: list[Findings] = field(default_factory=list)  # one per round
     drifts: dict[int, Drift] = field(default_factory=dict)
     """Drift of an unbiased codec, by bucket."""
+    arrays: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
+    """What is kept of each step, by its name in the file (`results/arrays.py`)."""
     has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
@@ -610,3 +645,77 @@ def _point_packets(program: ProgramSpec, receivers: int, counted: Mapping[str, i
     to_all = sum(counts[name] for name in ("results", "timed_out", "installed", "split"))
     packets_count = sum(counts[name] for name in ("packets", "installed", "stale_results", "split"))
     return packets_count, to_one + to_all * receivers
+
+
+# Slots that still hold words at the end of a run, and the injected faults that can explain them.
+
+
+LEAKS_SHOWN = 3
+
+# A packet that arrives after its slot or entry was released opens it again, and no worker sends the rest. A
+# slot with a timer closes by itself. Without retransmissions no packet can overtake a copy of itself.
+
+
+def nothing_leaked(ending: Ending) -> Finding:
+    """At the end, with no packet in flight, no slot of a switch holds part of a sum.
+
+    Slots that injected faults explain are reported, and are no failure. A late packet opens at most one slot
+    or entry.
+    """
+    if not ending.leaks:
+        return Finding(True, "every slot and entry of the switches is free or complete")
+    leaked, causes = _format_leaks(ending.leaks), ", ".join(cause.what for cause in ending.leak_causes)
+    if not causes:
+        return Finding(False, f"{leaked}; no injected fault explains it")
+    most = _explained_count(ending)
+    if most < len(ending.leaks):
+        return Finding(False, f"{leaked}; injected faults explain {most} of them at most: {causes}")
+    return Finding(True, f"{leaked}; injected faults explain it: {causes}")
+
+
+def leak_warnings(ending: Ending) -> tuple[str, ...]:
+    """The same finding as a warning of the summary, if it is no failure."""
+    finding = nothing_leaked(ending)
+    return (finding.detail,) if ending.leaks and finding.passed else ()
+
+
+def _explained_count(ending: Ending) -> int:
+    """How many occupied slots and entries the injected faults explain."""
+    leaks = len(ending.leaks)
+    return min(leaks, sum(leaks if cause.most is None else cause.most for cause in ending.leak_causes))
+
+
+def _format_leaks(leaks: Sequence[str]) -> str:
+    more = f" and {len(leaks) - LEAKS_SHOWN} more" if len(leaks) > LEAKS_SHOWN else ""
+    return f"{len(leaks)} left behind in switches: {'; '.join(leaks[:LEAKS_SHOWN])}{more}"
+
+
+def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
+    """Injected faults on the paths into the job's switches that leave slots or entries occupied."""
+    trees = job.collective.aggregations
+    if not trees:
+        return ()
+    switches = {node for tree in trees for node in tree.points}
+    links = {link for tree in trees for link in into_switches(variant.network, tree)}
+    causes = (
+        _cause(planned, record, trees[0].program, (switches, links))
+        for planned, record in zip(variant.faults.faults, faults, strict=True)
+        if record.count
+    )
+    return tuple(cause for cause in causes if cause)
+
+
+def _cause(
+    planned: PlannedFault, record: FaultRecord, program: ProgramSpec, job: tuple[set[int], set[int]]
+) -> LeakCause | None:
+    """The effect of a fault that leaves slots occupied; None if it has none."""
+    switches, links = job
+    match planned.effect:
+        case Rule(fate=fate, links=hit) if fate.name.lower() in program.reopened_by and links & set(hit):
+            packets = f"{record.count} packet{'s' if record.count > 1 else ''}"
+            did = f"{planned.kind} {DID_TO_PACKETS[fate]} {packets} on {planned.where}"
+            return LeakCause(did, record.count)
+        case Reboot(clears_registers=True, switch=switch) if switch in switches:
+            if "reboot" in program.reopened_by:
+                return LeakCause(f"{planned.kind} cleared {planned.where}")
+    return None

@@ -53,8 +53,8 @@ from netfold.homomorphic.merge import Merge, Merged, Words
 from netfold.homomorphic.message import Message
 from netfold.kernels.bits import same_bits
 from netfold.kernels.compiled import kernel
-from netfold.kernels.functions import LN2, exps, logs
-from netfold.sim.checks.finding import RecordedOperation, Result, distinct
+from netfold.kernels.exp_log import LN2, exps, logs
+from netfold.sim.checks.round_findings import RecordedOperation, Result, distinct
 
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]

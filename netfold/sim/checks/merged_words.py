@@ -26,7 +26,7 @@ from netfold.homomorphic.merge import (
 from netfold.homomorphic.message import EXPONENT_MIN, Message, Tensor
 from netfold.kernels.bits import count_differing, identity
 from netfold.sim.checks import error_metrics
-from netfold.sim.checks.finding import (
+from netfold.sim.checks.round_findings import (
     AtHosts,
     MessagePlace,
     RecordedOperation,
@@ -40,7 +40,7 @@ from netfold.sim.checks.finding import (
     holds,
     slices,
 )
-from netfold.sim.engine.interface import MEMBERS_MAX, Overflow
+from netfold.sim.engine.engine_data import MEMBERS_MAX, Overflow
 
 
 def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequence[Result]) -> None:

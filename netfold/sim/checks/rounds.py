@@ -17,7 +17,8 @@ from netfold.homomorphic.message import Gradient
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
-from netfold.sim.checks.finding import (
+from netfold.sim.checks.merged_words import check_message
+from netfold.sim.checks.round_findings import (
     NOTHING_EXEMPT,
     Exempt,
     Findings,
@@ -26,8 +27,7 @@ from netfold.sim.checks.finding import (
     RecordedOperation,
     Tallies,
 )
-from netfold.sim.checks.merged_words import check_message
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 
 # Decoded totals compared, in parts, with the ideal of the contributions, against the codec's promise.
 

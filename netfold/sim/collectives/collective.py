@@ -16,8 +16,8 @@ from netfold.homomorphic.codec import Codec, Server, refusal_of
 from netfold.homomorphic.merge import HostHop, Merge, Merged
 from netfold.homomorphic.message import Message, Tensor
 from netfold.kinds import family, registered
-from netfold.sim.collectives.costs import Estimate
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.collectives.schedule_costs import Estimate
+from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.keys import Location, Section
 from netfold.sim.plan.plan import CollectivePlan, HostAllocation, Reference
 from netfold.sim.workload.hardware import Device

@@ -19,7 +19,7 @@ from netfold.sim.collectives.collective import OperationId, RunContext
 from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.host_messages import MessageExchange, operation_of
 from netfold.sim.collectives.transfers import Ints, Transfers, compile_transfers
-from netfold.sim.engine.interface import Joint, Schedule
+from netfold.sim.engine.engine_data import JointOperations, Schedule
 
 if TYPE_CHECKING:
     import simpy
@@ -31,7 +31,7 @@ _KEPT_MAX = 16  # schedules by their number of chunks
 class _Gathered:
     """A message of every worker that the engine carries."""
 
-    joint: Joint
+    joint: JointOperations
     numbers: dict[int, int] = field(default_factory=dict)
     """The engine's operation of each worker that has begun."""
     places: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Gathering:
         if self._lanes is None:
             self._lanes = engine.new_lanes(self._lanes_count)
         number = engine.open_joint()
-        gathered = _Gathered(Joint(number, left, ~is_worker, self._lanes))
+        gathered = _Gathered(JointOperations(number, left, ~is_worker, self._lanes))
         self._open[exchange.number] = gathered
         return gathered
 

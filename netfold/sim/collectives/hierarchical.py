@@ -18,7 +18,6 @@ from netfold.sim.collectives.collective import (
     Resolved,
     RunContext,
 )
-from netfold.sim.collectives.costs import Estimate, estimate_of, tables_bytes
 from netfold.sim.collectives.hierarchical_schedule import (
     Groups,
     HierarchicalPlan,
@@ -36,6 +35,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     resolve_switched,
 )
 from netfold.sim.collectives.host_collective import Chunk, ChunkedCollective, HostPlan, resolve_as
+from netfold.sim.collectives.schedule_costs import Estimate, estimate_of, tables_bytes
 from netfold.sim.keys import ByKind, Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE

@@ -24,7 +24,7 @@ from netfold.sim.collectives.transfers import (
     half_of,
     together,
 )
-from netfold.sim.engine.interface import NONE, Schedule
+from netfold.sim.engine.engine_data import NONE, Schedule
 from netfold.topologies.network import Network
 
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each

@@ -28,14 +28,6 @@ from netfold.sim.collectives.collective import (
     RunContext,
     Wait,
 )
-from netfold.sim.collectives.costs import (
-    Estimate,
-    HostCarrier,
-    Routed,
-    estimate_of,
-    pace_of,
-    tables_bytes,
-)
 from netfold.sim.collectives.hierarchical_schedule import (
     Groups,
     RankGroups,
@@ -48,6 +40,14 @@ from netfold.sim.collectives.hierarchical_schedule import (
 )
 from netfold.sim.collectives.host_collective import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.host_messages import ScheduledRun
+from netfold.sim.collectives.schedule_costs import (
+    Estimate,
+    HostCarrier,
+    Routed,
+    estimate_of,
+    pace_of,
+    tables_bytes,
+)
 from netfold.sim.collectives.transfers import (
     Cut,
     Flow,
@@ -62,7 +62,7 @@ from netfold.sim.collectives.transfers import (
     outline_of,
     together,
 )
-from netfold.sim.engine.interface import NONE, Overflow
+from netfold.sim.engine.engine_data import NONE, Overflow
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.plan.plan import CollectivePlan, frame_of

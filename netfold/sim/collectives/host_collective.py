@@ -1,6 +1,7 @@
 """Collectives between hosts: one class each, whose fields are its keys and whose `schedule` is all it does.
 
-Everything else follows from the schedule: how it runs (`host_messages.py`), and what it costs (`costs.py`).
+Everything else follows from the schedule: how it runs (`host_messages.py`), what it costs
+(`schedule_costs.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,16 @@ from netfold.sim.collectives.collective import (
     Resolved,
     check_workers,
 )
-from netfold.sim.collectives.costs import Estimate, Routed, carrier_of, estimate_of, tables_bytes, timeout_of
+from netfold.sim.collectives.schedule_costs import (
+    Estimate,
+    Routed,
+    carrier_of,
+    estimate_of,
+    tables_bytes,
+    timeout_of,
+)
 from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compile_transfers, outline_of
-from netfold.sim.engine.interface import Sender
+from netfold.sim.engine.engine_data import Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
 from netfold.sim.plan.idle_network import Window, crowding_warnings

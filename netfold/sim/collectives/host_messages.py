@@ -38,10 +38,10 @@ from netfold.sim.collectives.collective import (
     RunContext,
     Wait,
 )
-from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.host_collective import HostCollective, HostPlan
+from netfold.sim.collectives.schedule_costs import Estimate
 from netfold.sim.collectives.transfers import Cut
-from netfold.sim.engine.interface import Flow, Operation, Overflow, Schedule
+from netfold.sim.engine.engine_data import Flow, Operation, Overflow, Schedule
 from netfold.sim.workload.hardware import Device, charge_ps
 from netfold.topologies.network import Network, flow_key_plain
 

@@ -20,8 +20,8 @@ from netfold.sim.collectives.collective import (
     check_workers,
     collectives,
 )
-from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.hierarchical import hierarchical
+from netfold.sim.collectives.schedule_costs import Estimate
 from netfold.topologies.network import Network
 
 _specs = [

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import NONE, Schedule
+from netfold.sim.engine.engine_data import NONE, Schedule
 
 Ints = NDArray[np.int64]
 Shares = tuple[Fraction, ...]

@@ -1,4 +1,4 @@
-"""ATP: its tables, its workers' windows, its switches and its parameter server (README, ATP)."""
+"""ATP: its tables, its workers' windows, its switches and its parameter server (atp.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from netfold.homomorphic.merge import WORD_MAX, float_add_words
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix, mix_plain
+from netfold.sim.engine.engine_data import AtpServer, Job
 from netfold.sim.engine.heap import store_tables, world_at
-from netfold.sim.engine.interface import AtpServer, Job
 from netfold.sim.engine.links import (
     detach_words,
     dispatch,
@@ -292,7 +292,7 @@ def on_atp_timer(at: int, row: int) -> None:
     arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)
 
 
-# ATP's parameter server: completes the sums of the switch and answers every unit (README, ATP).
+# ATP's parameter server: completes the sums of the switch and answers every unit (atp.md).
 
 
 # Flags of a unit.
@@ -454,7 +454,7 @@ def propose_entry(world: World, job: int, row: int, unit: int) -> int:
     return proposals[unit]
 
 
-# ATP's switch: entries that aggregate; packets without an entry go to the server (README, ATP).
+# ATP's switch: entries that aggregate; packets without an entry go to the server (atp.md).
 
 
 @kernel

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine import jobs, setup, tables
+from netfold.sim.engine import job_tables, setup, tables
 from netfold.sim.engine.atp_transport import open_atp_stream, open_sums
-from netfold.sim.engine.flow import open_flow
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     BACKLOG_MAX_PS,
     BacklogError,
     Completion,
@@ -22,7 +21,8 @@ from netfold.sim.engine.interface import (
     Scaled,
     Segment,
 )
-from netfold.sim.engine.jobs import LockStep, OpenSchedule, StreamLayout, write_segments
+from netfold.sim.engine.flow import open_flow
+from netfold.sim.engine.job_tables import LockStep, OpenSchedule, StreamLayout, write_segments
 from netfold.sim.engine.loop import HANDLERS, go_on_now, run_until, tell_schedule
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.observe import EngineViews, in_clock, plain
@@ -50,12 +50,12 @@ class EngineSchedules(EngineViews):
         # for; `end_merge` answers.
         for host in operation.hosts:
             self._check_host("host", host)
-        jobs.check_operation(operation)
+        job_tables.check_operation(operation)
         setup.mark(self.world, operation.sender)
-        self._add_flows(jobs.flow_window(operation))
+        self._add_flows(job_tables.flow_window(operation))
         self.world = setup.add_job_counter(self.world, operation.job)
         number = self._schedules_count
-        self.world, self._schedules[number] = jobs.open_schedule(self.world, number, operation)
+        self.world, self._schedules[number] = job_tables.open_schedule(self.world, number, operation)
         self._schedules_count += 1
         self._make_room(self._copies * (2 * operation.sender.window + 8))
         return number
@@ -73,9 +73,9 @@ class EngineSchedules(EngineViews):
         if opened.parties[worker].has_begun:
             raise RuntimeError(f"worker {worker} of schedule {number} has begun already")
         if is_absent:
-            jobs.write_absent(opened, worker)
+            job_tables.write_absent(opened, worker)
         else:
-            jobs.write_worker(opened, worker, words, sizes)
+            job_tables.write_worker(opened, worker, words, sizes)
         self._tell(tables.BEGIN, opened.row, worker)
 
     def open_joint(self) -> int:
@@ -85,7 +85,7 @@ class EngineSchedules(EngineViews):
 
     @staticmethod
     def new_lanes(count: int) -> tables.Table:
-        return jobs.new_lanes(count)
+        return job_tables.new_lanes(count)
 
     def join(self, number: int, worker: int) -> None:
         """Let a worker begin that passes on what it gets, and has no words of its own."""
@@ -130,7 +130,7 @@ class EngineSchedules(EngineViews):
         if row.unfinished:
             raise RuntimeError(f"{row.unfinished} workers of schedule {number} have not finished")
         opened = self._schedules[number]
-        if opened.operation.joint is not None and not jobs.holds_first(opened):
+        if opened.operation.joint is not None and not job_tables.holds_first(opened):
             raise RuntimeError(f"a worker of schedule {number} does not hold the words that were sent")
         row.is_open = 0
         del self._schedules[number]
@@ -155,7 +155,7 @@ class EngineSchedules(EngineViews):
         elif clock.short_of > 0:
             row = int(clock.short_of) - 1
             opened = self._schedules[int(self.world.schedules[row].number)]
-            jobs.add_buffers(self.world, opened, int(opened.operation.schedule.count.max()))
+            job_tables.add_buffers(self.world, opened, int(opened.operation.schedule.count.max()))
         clock.short_of = 0
         self._make_room(self._reserve)
 
@@ -237,7 +237,7 @@ class Engine(EngineSchedules):
         if self.world.clock[0].order > 0 and self._room is None:
             raise RuntimeError("a job cannot be added once packets have been sent")
         setup.check_size(job.frame, job.lanes)
-        self.world = jobs.add_job(self.world, job, self._room or {})
+        self.world = job_tables.add_job(self.world, job, self._room or {})
         self._jobs.append(job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
         burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)

@@ -9,8 +9,8 @@ import numpy as np
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
+from netfold.sim.engine.engine_data import BACKLOG_MAX_PS, Fate
 from netfold.sim.engine.heap import call_cold, push, world_at
-from netfold.sim.engine.interface import BACKLOG_MAX_PS, Fate
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
 from netfold.sim.engine.tables import (
     APPLY_FAULTS,
@@ -112,7 +112,7 @@ def due_ps(lane: Any, packet: Any) -> int:
 
 @inlined
 def queue_or_drop(world: World, index: int, row: int) -> bool:
-    """Queue a packet on a link and count it as sent; False if the link drops it (README, Links)."""
+    """Queue a packet on a link and count it as sent; False if the link drops it (packets-and-links.md)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
     transmit_ps = transmit_time_ps(link, packet)
     start_ps = max(clock.now_ps, link.free_at_ps)
@@ -260,7 +260,7 @@ def detach_words(world: World, row: int) -> None:
     packet.words = 0
 
 
-# Apply fault rules to packets on links (README, Faults).
+# Apply fault rules to packets on links (packets-and-links.md).
 
 
 LOSS, CORRUPTION, FLIP = int(Fate.LOSS), int(Fate.CORRUPTION), int(Fate.FLIP)
@@ -463,7 +463,7 @@ def dispatch(at: int, node: int, row: int) -> None:
 
 @kernel
 def steer(at: int, row: int, source: int) -> None:
-    """Steer a packet of a flow that is about to leave a host (README, Routes)."""
+    """Steer a packet of a flow that is about to leave a host (packets-and-links.md)."""
     world = world_at(at)
     clock, packet = world.clock[0], world.packets[row]
     flow = world.flows[natural(packet.owner)]
@@ -505,7 +505,7 @@ def detour(world: World, source: int, target: int, route: int) -> int:
     return int(world.entries_of_groups[natural(begin + number)])
 
 
-# Rate changes of a link: reschedule all packets that have not left its transmitter (README, Links).
+# Rate changes of a link: reschedule all packets that have not left its transmitter (packets-and-links.md).
 
 
 @kernel

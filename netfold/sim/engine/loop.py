@@ -24,7 +24,7 @@ from netfold.sim.engine.stream import on_result, on_timer, send_unit
 from netfold.sim.engine.switches import (
     add_narrow_lanes,
     emit,
-    merge_otherwise,
+    merge_without_overflow,
     on_data,
     on_parent_result,
     on_slot_timer,
@@ -69,7 +69,7 @@ from netfold.sim.engine.tables import (
     LIFT,
     LOOP,
     MERGE_ENDS,
-    MERGE_OTHERWISE,
+    MERGE_WITHOUT_OVERFLOW,
     NEVER,
     PACKET,
     PARENT_RESULT,
@@ -256,9 +256,9 @@ def _for_lanes(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished -= 1
 
 
-def _merge_otherwise(at: int, _what: int, row: int, first: int, _second: int) -> None:
+def _merge_without_overflow(at: int, _what: int, row: int, first: int, _second: int) -> None:
     world_at(at).clock[0].unfinished += 1
-    merge_otherwise(at, row, first)
+    merge_without_overflow(at, row, first)
     world_at(at).clock[0].unfinished -= 1
 
 
@@ -357,7 +357,7 @@ HANDLERS = Handlers(
         _flow_expires: [FLOW_EXPIRES],
         _for_faults: FOR_FAULTS,
         _for_lanes: FOR_LANES,
-        _merge_otherwise: [MERGE_OTHERWISE],
+        _merge_without_overflow: [MERGE_WITHOUT_OVERFLOW],
         _for_results: FOR_RESULTS,
         _for_timed_slots: [SLOT_EXPIRES, *FOR_TIMED_SLOTS],
         _resend_unit: [RESEND_UNIT],

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine import tables
-from netfold.sim.engine.heap import world_at
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     Disturbance,
     Fate,
     Job,
@@ -22,6 +21,7 @@ from netfold.sim.engine.interface import (
     WaitingFlow,
     WaitingTransfer,
 )
+from netfold.sim.engine.heap import world_at
 from netfold.sim.engine.links import PS_BYTES
 from netfold.sim.engine.tables import (
     DATA,

@@ -7,7 +7,7 @@ a policy remembers is in the columns `MEMORY` of the sender's row.
 fixed
     The window does not change.
 aimd
-    ATP's. Once a window, when its last unit is acknowledged (README, Congestion policies).
+    ATP's. Once a window, when its last unit is acknowledged (flows-and-schedules.md).
 
 `tests/reference/engine/policies.py` says the same in plain Python.
 """

@@ -1,4 +1,4 @@
-"""Schedules between hosts: what is sent when, and the merges at their workers (README, Schedules)."""
+"""Schedules between hosts: what is sent when, and the merges at their workers (flows-and-schedules.md)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from netfold.sim.engine.tables import (
     planned_at,
     transfers_at,
 )
-from netfold.switch.registers import ADD, MAX, SIGN, TABLE_ADD, merge_otherwise
+from netfold.switch.registers import ADD, MAX, SIGN, TABLE_ADD, merge_without_overflow
 from netfold.topologies.network import flow_key
 
 # What workers of a schedule hold, and how an arriving transfer is merged into it.
@@ -216,7 +216,7 @@ def merge_words(
     schedule = world.schedules[row]
     values, words = words_at(accumulated, count), words_at(arriving, count)
     if schedule.merge not in (ADD, TABLE_ADD):
-        merge_otherwise(values, words, schedule.merge, threshold, key)
+        merge_without_overflow(values, words, schedule.merge, threshold, key)
     elif schedule.lane_bits == 8:
         add_words(values.view(np.int8), words.view(np.int8))
     elif schedule.lane_bits == 16:
@@ -227,7 +227,7 @@ def merge_words(
 
 @inlined
 def finish_cell(world: World, row: int, chunk: int, cell: int) -> None:
-    """Write a chunk that stands for all workers into the result; it is written once (`interface.py`)."""
+    """Write a chunk that stands for all workers into the result; it is written once (`engine_data.py`)."""
     schedule = world.schedules[row]
     cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
     state = cells[cell].state
@@ -257,7 +257,7 @@ def fill_words(words: NDArray[np.int32], merge: int) -> None:
         words[i] = word
 
 
-# How a schedule goes on: a queue of transfers that may be sent or processed (README, Schedules).
+# How a schedule goes on: a queue of transfers that may be sent or processed (flows-and-schedules.md).
 #
 # Each call carries out one of them, so that what one call needs is bounded: it opens one flow at most, and
 # merges one transfer. Where rows of flows or buffers are short, it says so and leaves it in the queue.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.engine import observe
 from netfold.sim.engine import tables as rows
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     BACKLOG_MAX_PS,
     NONE,
     RULES_MAX,
@@ -310,7 +310,7 @@ def check_words(array: NDArray[Any], dtype: Any, size: int | None = None) -> Non
         raise ValueError(f"expected {size} words, found {array.size}")
 
 
-# Changes of the network at run time: rates, link failures, lost registers (README, Faults).
+# Changes of the network at run time: rates, link failures, lost registers (packets-and-links.md).
 #
 # They are rare, so they are plain Python on the engine's tables.
 

@@ -26,7 +26,7 @@ from netfold.sim.engine.tables import (
     EMIT,
     LIFT,
     LOOP,
-    MERGE_OTHERWISE,
+    MERGE_WITHOUT_OVERFLOW,
     PARENT,
     RESULT,
     SEND_EMPTY_RESULT,
@@ -394,13 +394,13 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         elif registers.has_narrow_lanes(packet.merge):
             call_cold(world.clock[0].handlers, world.clock[0].at, ADD_LANES, index, row, 0)
         else:
-            call_cold(world.clock[0].handlers, world.clock[0].at, MERGE_OTHERWISE, index, row, 0)
+            call_cold(world.clock[0].handlers, world.clock[0].at, MERGE_WITHOUT_OVERFLOW, index, row, 0)
     slot.workers += packet.workers
     slot.members |= packet.bits
 
 
 @kernel
-def merge_otherwise(at: int, index: int, row: int) -> None:
+def merge_without_overflow(at: int, index: int, row: int) -> None:
     """Merge a packet's words into a slot's in another way than by adding integers."""
     world = world_at(at)
     packet = world.packets[index]
@@ -412,7 +412,7 @@ def merge_otherwise(at: int, index: int, row: int) -> None:
     threshold, key = np.int64(0), np.uint64(0)
     if packet.merge == registers.SIGN:
         threshold, key = sign_draw(world, index, world.registers.slots[row].workers)
-    registers.merge_otherwise(values, words, packet.merge, threshold, key)
+    registers.merge_without_overflow(values, words, packet.merge, threshold, key)
 
 
 @inlined
@@ -501,7 +501,7 @@ def on_parent_result(at: int, index: int) -> None:
     replicate(world.clock[0].at, index)
 
 
-# Timers of slots, which then send partial results (README, TIMED).
+# Timers of slots, which then send partial results (aggregation-streams.md).
 
 
 @kernel

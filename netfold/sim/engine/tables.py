@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import SEGMENTS_MAX, Sender
+from netfold.sim.engine.engine_data import SEGMENTS_MAX, Sender
 from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
 from netfold.sim.engine.policies import MEMORY
 from netfold.switch.programs.atp import Entries, new_entries
@@ -170,7 +170,7 @@ PACKET = np.dtype(
     align=True,
 )
 
-# One row per (job, switch of its tree): "point" in README.md.
+# One row per (job, switch of its tree): "point" in aggregation-streams.md.
 POINT = np.dtype(
     [
         ("job", "i4"),
@@ -212,7 +212,7 @@ POINT_COUNTERS = POINT.names[POINT.names.index("packets") :] if POINT.names else
 # A child of a point, or a receiver of its results: two of the three are −1.
 CHILD = np.dtype([("stream", "i4"), ("point", "i4"), ("split", "i4")], align=True)
 
-# One row per (job, split of its results): "split" in README.md.
+# One row per (job, split of its results): "split" in aggregation-streams.md.
 SPLIT_ROW = np.dtype(
     [
         ("job", "i4"),
@@ -627,7 +627,7 @@ RESEND_UNIT, PARENT_RESULT, WRITE_LOG = 13, 14, 15
 AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = FOR_ATP = 16, 17, 18, 19
 GO_ON, DELIVERED, BEGIN, ANSWER = FOR_SCHEDULES = 20, 21, 22, 23
 EMIT, RARE_ARRIVES = FOR_RESULTS = 24, 25
-MERGE_OTHERWISE = 26
+MERGE_WITHOUT_OVERFLOW = 26
 
 DOWN = -1  # a buffer that nothing fits in
 LOST = -1  # struck: it keeps its place in line and is never delivered

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Job, Split
+from netfold.sim.engine.engine_data import Job, Split
 from netfold.topologies.network import Network, nodes_of, path
 
 # Copies of results on their way down: one per child, or one per link that splits at switches.

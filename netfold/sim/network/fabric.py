@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import Words
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     TIME_MAX_PS,
     Completion,
     Condition,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from netfold.errors import RunError
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     Disturbance,
     Fate,
     Job,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Outstanding, SlotState, WaitingFlow
+from netfold.sim.engine.engine_data import Outstanding, SlotState, WaitingFlow
 from netfold.sim.engine.tree_paths import ROOT, round_trip
 from netfold.sim.network import stall
 from netfold.sim.network.stall import (

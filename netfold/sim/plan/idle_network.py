@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import Frame, Job, Overflow
+from netfold.sim.engine.engine_data import Frame, Job, Overflow
 from netfold.sim.engine.tree_paths import down_paths
 from netfold.sim.plan.plan import CollectivePlan, JobPlan, Reference
 from netfold.sim.workload.hardware import memory_bps

@@ -11,8 +11,9 @@ import networkx as nx
 from pydantic import Field
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
+from netfold.sim.engine.engine_data import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
+from netfold.sim.plan.prices import Prices
 from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation
 from netfold.sim.workload.workload import GradientSource
@@ -314,6 +315,8 @@ class JobPlan:
     """How the devices of its workers vary."""
     costs: Costs | None = None
     """What its buckets cost, where a rule of fusion asks for it; a run measures it."""
+    keep: tuple[str, ...] = ()
+    """What is kept of its steps as arrays."""
 
 
 @dataclass(frozen=True)
@@ -335,6 +338,7 @@ class VariantPlan:
     """The place of each job in the scenario's list."""
     admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
     seed: int = field(default=1, compare=False)
+    prices: Prices | None = field(default=None, compare=False)  # None: those of netfold
 
     @property
     def job_names(self) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ class Svg(bytes):
     def __repr__(self) -> str:
         return f"<SVG of {len(self)} bytes>"
 
+    __str__ = __repr__
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file; returns its path."""
         target = Path(path)
@@ -44,6 +46,9 @@ class Shown(ABC):
         with console.capture() as text:
             console.print(self.table(), crop=False)
         return "\n".join(line.rstrip() for line in text.get().splitlines())
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         # Not for Jupyter: otherwise rich displays what it prints, beside what is returned here.

@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from os.path import isdir, isfile
@@ -25,17 +25,16 @@ from typing import Any
 import polars as pl
 
 from netfold.errors import DataError
+from netfold.kernels.processor import instructions
 from netfold.sim import files
 from netfold.sim.files import (
     PARTIAL_PREFIX,
     UnreadableError,
     package_version,
-    package_versions,
     read_bytes,
     require_threads,
 )
-from netfold.sim.processor import instructions
-from netfold.sim.results import format
+from netfold.sim.results import arrays, format
 from netfold.sim.results.format import FORMAT, TABLES, nullable, schema, to_parquet
 from netfold.sim.results.records import PHASES, Records
 from netfold.sim.results.repeats import MARK
@@ -94,7 +93,7 @@ SWEEP = "sweep.json"  # in the folder of a sweep, not in that of a run
 
 
 def is_sweep(path: Path) -> bool:
-    return isfile(path / SWEEP)
+    return isfile(resolve_latest(path) / SWEEP)
 
 
 def load(path: Path) -> RunFolder:
@@ -107,7 +106,7 @@ def load(path: Path) -> RunFolder:
         regular file, is too large or damaged, has another format, or contradicts another.
     """
     require_threads()
-    folder = _resolve(path)
+    folder = resolve_latest(path)
     if not isdir(folder):
         raise DataError(
             f"{path}: no such run folder", "give a folder that `netfold run` printed, or runs/latest"
@@ -145,7 +144,7 @@ def _read(folder: Path) -> RunFolder:
     return run
 
 
-def _resolve(path: Path) -> Path:
+def resolve_latest(path: Path) -> Path:
     try:
         full_path = path.resolve()  # gives "." a name
     except (OSError, RuntimeError, ValueError):  # a link to itself, for example
@@ -290,7 +289,7 @@ def _require_agreement(run: RunFolder) -> None:
 _OWN_NAMES = (
     *("scenario.yaml", "run.json", "summary.json", "checks.json"),
     *(f"{name}.parquet" for name in TABLES),
-    *("report.html", "figures"),
+    *("report.html", "figures", arrays.FOLDER),
 )
 
 
@@ -312,6 +311,8 @@ class RunData:
     """What `sim.results.summary.summarize` returns."""
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
+    kept: Mapping[str, Mapping[str, Sequence[arrays.Array]]] = field(default_factory=dict)
+    """What is kept of the steps of each job, by its label and the name in its file."""
     extra_files: Mapping[str, bytes] = field(default_factory=dict)
     """Files that scenario.yaml names, which are kept beside it."""
 
@@ -329,7 +330,7 @@ def write_run(out_dir: Path, run: RunData, suffix: str = "") -> Path:
         finished = files.write_folder(folder, lambda partial: _write_files(partial, run, indent))
         if not suffix:
             files.remove_stale_partials(out_dir)
-            _point_latest(out_dir, finished)
+            point_latest(out_dir, finished)
         return finished
 
 
@@ -363,9 +364,14 @@ def _require_free_name(name: str) -> None:
 
 
 def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
+    digests = {}
     for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        files.write_file(folder / name, content)
+        _write_below(folder / name, content)
+    for label, steps in run.kept.items():
+        if steps:
+            content = arrays.to_safetensors(steps)
+            _write_below(folder / arrays.file_name(label), content)
+            digests[label] = hashlib.sha256(content).hexdigest()
     tables = {
         f"{name}.parquet": to_parquet(record_type, getattr(run.records, name))
         for name, record_type in TABLES.items()
@@ -378,6 +384,7 @@ def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
         **run.summary,
         "approximations": list(run.approximations),
         "tables": {name: hashlib.sha256(content).hexdigest() for name, content in tables.items()},
+        **({"arrays": digests} if digests else {}),
     }
     records = {
         "run.json": _circumstances(run),
@@ -385,6 +392,11 @@ def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
         "checks.json": [asdict(check) for check in run.records.checks],
     }
     files.write_files(folder, {name: to_json(record, indent) for name, record in records.items()} | tables)
+
+
+def _write_below(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_file(path, content)
 
 
 def _circumstances(run: RunData) -> dict[str, Any]:
@@ -396,6 +408,22 @@ def _circumstances(run: RunData) -> dict[str, Any]:
         "scenario_sha256": hashlib.sha256(run.scenario_text).hexdigest(),
         "engine": dict(run.engine),
     }
+
+
+_PACKAGES = (
+    "numpy",
+    "numba",
+    "torch",
+    "networkx",
+    "simpy",
+    "polars",
+    "matplotlib",
+    "topohub",  # its networks are in scenarios by name
+)  # they may move a number or a byte
+
+
+def package_versions() -> dict[str, str]:
+    return {name: package_version(name) for name in _PACKAGES}
 
 
 def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
@@ -416,8 +444,8 @@ def to_json(content: Any, indent: int | None = 2) -> bytes:
     return (json.dumps(content, sort_keys=True, indent=indent, allow_nan=False) + "\n").encode()
 
 
-def _point_latest(out_dir: Path, finished: Path) -> None:
-    """Point the link `latest` at the run; `latest.txt` instead without links, or if `latest` is no link."""
+def point_latest(out_dir: Path, finished: Path) -> None:
+    # `latest` is a link to a run or sweep; without links, or if `latest` is no link, `latest.txt` names it.
     relative, latest = finished.relative_to(out_dir), out_dir / "latest"
     try:
         if os.path.lexists(latest) and not latest.is_symlink():

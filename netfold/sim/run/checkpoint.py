@@ -33,15 +33,16 @@ import simpy
 
 from netfold.errors import DataError, InvariantError, UnwrittenError
 from netfold.homomorphic.codec import Codec, Encoder, Server
+from netfold.kernels.processor import instructions
 from netfold.sim import files
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.tables import World, records
-from netfold.sim.files import package_version, package_versions
+from netfold.sim.files import package_version
 from netfold.sim.keys import Option, Section
 from netfold.sim.network.fabric import Fabric, Sampler, packets_of_streams
 from netfold.sim.plan.plan import Change, VariantPlan
-from netfold.sim.processor import instructions
+from netfold.sim.results.folder import package_versions
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
 
@@ -133,7 +134,7 @@ def unpack(content: bytes, parts: Sequence[Any] = ()) -> Any:
 # The folder of checkpoints.
 
 
-_FORMAT = 2
+_FORMAT = 3
 _PREFIX = "checkpoint-"
 _RUN, _STATE = "run.json", "state.pickle"
 _SPARE = 1.05
@@ -321,7 +322,12 @@ _BUILT_ANEW = (
     ),  # the tables of `World` are stored on their own
 )
 _BUILT_ANEW_IN = (
-    *("netfold.sim.workload.", "netfold.sim.plan.", "netfold.sim.scenario.", "netfold.sim.engine.interface"),
+    *(
+        "netfold.sim.workload.",
+        "netfold.sim.plan.",
+        "netfold.sim.scenario.",
+        "netfold.sim.engine.engine_data",
+    ),
     *("netfold.topologies.", "netfold.switch.program"),
 )
 

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
+from numpy.typing import ArrayLike
 
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, blaming
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
-from netfold.sim.checks.finding import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.merged_words import HostReplay
+from netfold.sim.checks.round_findings import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.rounds import examine
 from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes
@@ -126,6 +127,7 @@ class RunningJob:
             if not self.steps_done:
                 yield self.environment.timeout(start_ps - self._now_ps)
                 self._make_encoders()
+                self._keep_weights()
             for step in range(self.steps_done, steps):
                 self.reporter.begin_step()
                 yield from self._step(step, is_last=step + 1 == steps)
@@ -180,6 +182,7 @@ class RunningJob:
         workload.apply(
             step, [decoding.total for decoding in decoded], [decoding.is_update for decoding in decoded]
         )
+        self._keep_weights()
         score = workload.score(step, is_last)
         self.journal.steps.append(
             StepRecord(
@@ -480,11 +483,23 @@ class RunningJob:
         self.journal.has_work = self.journal.has_work or log.has_work
         del self._open[step, bucket.index]
         self._closed += 1
+        self._keep(f"gradients/{bucket.index}", log.gradients)
+        self._keep(f"contributions/{bucket.index}", [decoding.contribution for decoding in decoded])
+        self._keep(f"totals/{bucket.index}", decoded[0].total)
         log.operations.clear()
         log.notes.clear()
         log.gradients.clear()
         # Only worker 0's total is applied: free the memory of all else.
         log.keep_first()
+
+    def _keep_weights(self) -> None:
+        for name, weights in self.workload.weights.items() if "weights" in self.plan.keep else ():
+            self._keep(f"weights/{name}", weights)
+
+    def _keep(self, name: str, array: ArrayLike) -> None:
+        """Keep a copy of an array of this step, if the scenario asks for it."""
+        if name.partition("/")[0] in self.plan.keep:
+            self.journal.arrays.setdefault(name, []).append(np.array(array, np.float32))
 
     @property
     def layer_shares(self) -> tuple[tuple[str, float], ...]:
@@ -507,7 +522,14 @@ class RunningJob:
         return (self._closed % count + of_next) / count
 
     def record_open_step(self) -> None:
-        """Record what is known of a step that was still open when the job ended: notes and passes."""
+        """Record what is known of a step that was still open when the job ended: notes and passes.
+
+        Its arrays are let go, as some of its buckets have none.
+        """
+        for name, rows in list(self.journal.arrays.items()):
+            del rows[self.steps_done + name.startswith("weights/") :]
+            if not rows:
+                del self.journal.arrays[name]
         for (step, bucket), log in self._open.items():
             self.journal.notes += log.note_records(self.label, step, bucket)
         self._record_passes(len(self.journal.steps))

@@ -259,6 +259,7 @@ class _Run:
             wall_s=time.perf_counter() - self._started,
             approximations=approximations_of(self.plan),
             records=records_of(self.results),
+            kept={job.label: job.journal.arrays for result in self.results for job in result.jobs},
             summary=summary,
             engine=engine_of(self.results),
             sets=self._sets,

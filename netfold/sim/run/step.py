@@ -18,7 +18,7 @@ from netfold.homomorphic.fold import describe
 from netfold.homomorphic.merge import Merged
 from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import RoundLog
-from netfold.sim.checks.finding import Findings, RecordedOperation
+from netfold.sim.checks.round_findings import Findings, RecordedOperation
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
 from netfold.sim.network.stall import HAS_CRASHED

@@ -13,18 +13,17 @@ from typing import Any
 import simpy
 
 from netfold.errors import RunError
+from netfold.kernels.processor import instructions
 from netfold.sim.checks.bottleneck import BottleneckCause, bounds
 from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
-from netfold.sim.checks.checks import Journal, check_job, check_network
-from netfold.sim.checks.finding import Ending, leak_causes
+from netfold.sim.checks.checks import Ending, Journal, check_job, check_network, leak_causes
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import BacklogError
+from netfold.sim.engine.engine_data import BacklogError
 from netfold.sim.engine.observe import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StalledError
 from netfold.sim.plan.idle_network import work_warnings
 from netfold.sim.plan.plan import Change, JobPlan, Reboot, Stop, VariantPlan
-from netfold.sim.processor import instructions
 from netfold.sim.results.job_times import JobTimes
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import (

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from netfold.errors import NAMES_SHOWN, Mistakes, OptionError, did_you_mean, names_hint
 from netfold.kinds import family, register
-from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
+from netfold.sim.engine.engine_data import NEVER_PS, RULES_MAX, Burst, Fate, Rule
 from netfold.sim.keys import ByKind, Name, Option, Rate, Share, Time
 from netfold.sim.plan.plan import (
     Effect,

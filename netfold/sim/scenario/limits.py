@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import StepFact, Tensor
-from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
+from netfold.sim.engine.engine_data import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.keys import Location
-from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.idle_network import packet_rate_bps
+from netfold.sim.plan.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
+from netfold.sim.results import arrays
 from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
@@ -47,6 +49,7 @@ _STEP_BYTES = 500
 """Bytes of records, for each step and worker."""
 _ROUND_BYTES = 1000
 """Bytes of records, for each step, worker and bucket."""
+_COPIES = 3  # of arrays that are kept, while their file is written
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
 _TRAINING_BYTES = 16  # per weight: the model, its start, totals up to the update, and one tensor's gradient
@@ -70,6 +73,7 @@ class JobSize:
     steps: int = 1
     size: int | None = None  # elements of a gradient, instead of the workload's
     buckets_in_flight: int = 1
+    arrays_bytes: int = 0  # that are kept of a step
 
     @property
     def elements(self) -> int:
@@ -93,9 +97,10 @@ class JobSize:
 
     @property
     def records_bytes(self) -> int:
-        """Memory of the records of all steps, such as workers' phases."""
+        """Memory of the records of all steps, such as workers' phases, and of the arrays that are kept."""
         buckets = bucket_count(self._tensors, self.workload.fusion.outline)
-        return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
+        records_bytes = self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
+        return self.steps * (records_bytes + _COPIES * self.arrays_bytes)
 
     @property
     def kept_bytes(self) -> int:
@@ -151,6 +156,7 @@ def sizes_of(jobs: Sequence[JobPlan], locations: Sequence[Location]) -> list[Job
             job.collective,
             job.steps,
             buckets_in_flight=job.overlap.buckets_in_flight,
+            arrays_bytes=_arrays_bytes(job).total() // job.steps,
         )
         for job, location in zip(jobs, locations, strict=True)
     ]
@@ -191,8 +197,38 @@ def refuse_more_than_fits(jobs: list[JobSize]) -> None:
         needed_bytes += job.bytes(codec)
 
 
+def _arrays_bytes(job: JobPlan) -> Counter[str]:
+    """What the arrays of a job take, by what is kept."""
+    workers = len(job.hosts)
+    rows = {"gradients": workers, "contributions": workers, "totals": 1, "weights": 1}
+    step_bytes = FLOAT_BYTES * job.workload.elements
+    return Counter({kept: step_bytes * rows[kept] * (job.steps + (kept == "weights")) for kept in job.keep})
+
+
+def refuse_more_than_kept(plan: Plan) -> None:
+    """Refuse to keep more arrays than `arrays.BYTES_MAX`, of all variants and seeds together.
+
+    Raises
+    ------
+    ScenarioError
+        With the size of all, and of what takes most.
+    """
+    sizes = Counter[str]()
+    for job in (job for variant in plan.variants for job in variant.jobs):
+        sizes += _arrays_bytes(job)
+    seeds = len(plan.scenario.each_seed())
+    if seeds * sizes.total() > arrays.BYTES_MAX:
+        kept, size_bytes = sizes.most_common(1)[0]
+        raise plan.scenario.error(
+            "keep",
+            f"the arrays of all variants take {size_text(seeds * sizes.total())}, {kept} alone "
+            f"{size_text(seeds * size_bytes)}; a run keeps {size_text(arrays.BYTES_MAX)} at most",
+            f"use fewer workload.steps, leave out {kept}, or write keep below fewer variants",
+        )
+
+
 def _footprint(job: JobSize) -> Footprint:
-    from netfold.sim.memory_footprint import codec_footprint, sample_of
+    from netfold.sim.plan.memory_footprint import codec_footprint, sample_of
 
     spec = job.workload
     if isinstance(spec, FileSpec):

@@ -31,7 +31,6 @@ from netfold.errors import (
 from netfold.sim.files import UnreadableError, text_of
 from netfold.sim.keys import Location, is_name, key_fields
 from netfold.sim.results.repeats import repeat_name
-from netfold.sim.scenario.mistakes import missing_key, naming, unknown_key, validated, without_consequences
 from netfold.sim.scenario.profile_keys import custom_profiles, with_profile_files
 from netfold.sim.scenario.sweep_keys import (
     DEVICE_SUFFIX,
@@ -51,6 +50,13 @@ from netfold.sim.scenario.sweep_keys import (
     require_baseline,
     sweep_schema,
     with_child,
+)
+from netfold.sim.scenario.validation_errors import (
+    missing_key,
+    naming,
+    unknown_key,
+    validated,
+    without_consequences,
 )
 from netfold.sim.scenario.variant_keys import (
     JOB_KEYS,
@@ -85,9 +91,12 @@ _policy: ContextVar[tuple[bool, set[str]] | None] = ContextVar("policy", default
 
 
 @contextmanager
-def running_code(allowed: bool) -> Iterator[None]:
-    """In the block, a scenario that is read may name Python files, each of which is said once, or may not."""
-    token = _policy.set((allowed, set()))
+def running_code(allowed: bool, told: Iterable[str] = ()) -> Iterator[None]:
+    """In the block, a scenario that is read may name Python files, each of which is said once, or may not.
+
+    Nothing is said of files that are `told` already.
+    """
+    token = _policy.set((allowed, set(told)))
     try:
         yield
     finally:
@@ -476,7 +485,8 @@ def schema() -> dict[str, Any]:
     )
     definitions = {**header["$defs"], **variant.pop("$defs")}
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
-    definitions["SwitchProfile"] = {"anyOf": [definitions["SwitchProfile"], {"type": "string"}]}
+    for name in ("SwitchProfile", "Prices"):  # or the path of a file with one
+        definitions[name] = {"anyOf": [definitions[name], {"type": "string"}]}
     _with_short_devices(settings, variant, definitions["JobSection"])
     properties = {**header["properties"], **settings["properties"]}
     variants = {

@@ -16,10 +16,9 @@ from netfold.errors import DataError, Mistakes, OptionError, ScenarioError, as_o
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
-from netfold.sim.engine.interface import Fate
+from netfold.sim.engine.engine_data import Fate
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Location, ScenarioInfo
-from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import HostProfile, with_work
 from netfold.sim.plan.idle_network import (
     routing_warnings,
@@ -28,6 +27,7 @@ from netfold.sim.plan.idle_network import (
     with_pass_latency,
     without_drops,
 )
+from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import (
     FIFO,
     RESERVED,
@@ -40,10 +40,17 @@ from netfold.sim.plan.plan import (
 )
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
-from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
+from netfold.sim.scenario.job_placement import JobPlacer
+from netfold.sim.scenario.limits import (
+    Plan,
+    check_duration,
+    check_slowed,
+    refuse_more_than_fits,
+    refuse_more_than_kept,
+    sizes_of,
+)
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import JobPlacer
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
@@ -363,7 +370,9 @@ def resolve(scenario: Scenario, networks: Networks | None = None) -> Plan:
         with mistakes.collecting():
             plans.append(resolver.resolve())
     mistakes.raise_any()
-    return Plan(scenario, _with_timer_warnings(tuple(plans)))
+    plan = Plan(scenario, _with_timer_warnings(tuple(plans)))
+    refuse_more_than_kept(plan)
+    return plan
 
 
 def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
@@ -413,7 +422,7 @@ class _VariantResolver:
 
     def __init__(self, scenario: Scenario, variant: variant_keys.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
-        self.graph = build_topology(scenario, variant)
+        self.graph, self._prices = build_topology(scenario, variant), scenario.prices
         self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
         self.jobs: list[tuple[variant_keys.JobSection | variant_keys.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
@@ -463,6 +472,7 @@ class _VariantResolver:
             self.sections,
             admission,
             self.location.scenario.seed,
+            self._prices,
         )
 
     def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
@@ -521,6 +531,10 @@ class _VariantResolver:
         sections, location = self.jobs[index]
         workload = workload_of(sections.workload, len(names), location)
         check_needs(sections.codec, workload, sections.workload.kind, location)
+        if "weights" in sections.keep and not isinstance(workload, Training):
+            raise location.job_error(
+                "keep", "there are no weights: nothing is trained", "use a workload of the kind training"
+            )
         section, device = collective or sections.collective, device_of(sections.device, workload, location)
         check_overlap(sections.overlap, device, location)
         summed, in_flight = summed_at_once(workload), sections.overlap.buckets_in_flight
@@ -537,6 +551,7 @@ class _VariantResolver:
             codec=resolved.codec,
             collective=resolved.plan,
             references=(*sections.published, *resolved.references),
+            keep=sections.keep,
             start_ps=sections.start if isinstance(sections, variant_keys.JobSection) else 0,
             warnings=(
                 *resolved.warnings,

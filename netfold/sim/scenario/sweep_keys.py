@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from netfold.errors import Mistakes, ScenarioError, names_hint, shown
 from netfold.sim.keys import NAME_MAX, NAME_RULE, Section, is_name
-from netfold.sim.scenario.mistakes import unknown_key, validated
+from netfold.sim.scenario.validation_errors import unknown_key, validated
 from netfold.sim.scenario.variant_keys import Seeds
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, EXTENSION, Node, parse
 

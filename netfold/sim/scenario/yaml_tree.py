@@ -439,8 +439,8 @@ def _near(path: Path, is_missing: bool) -> str:
     if path.is_dir():
         inside = sorted(str(file) for file in islice(path.glob("*.yaml"), _LISTED_MAX))
         return f"give a file, for example {inside[0]}" if inside else "give the path of a scenario file"
-    if not is_missing or not path.parent.is_dir():
+    if not is_missing:
         return "give the path of a scenario file"
     siblings = [str(other) for other in islice(path.parent.glob("*.yaml"), _LISTED_MAX) if other.is_file()]
     meant = closest(str(path), siblings)
-    return f"did you mean {meant}?" if meant else "give the path of a scenario file"
+    return f"did you mean {meant}?" if meant else "`netfold examples` copies those that come with netfold"

@@ -22,7 +22,7 @@ from netfold.errors import NetfoldError
 from netfold.sim import files
 from netfold.sim.scenario.sweep_keys import DEVICE_SUFFIX
 from netfold.sim.studies.codec_study import run_study
-from netfold.sim.studies.codec_study_gradients import read_codecs, synthetic_source
+from netfold.sim.studies.codec_study_inputs import read_codecs, synthetic_source
 from netfold.sim.workload.hardware import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,

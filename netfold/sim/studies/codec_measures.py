@@ -33,7 +33,7 @@ from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import FALLBACK_LABEL
 from netfold.sim.checks.error_metrics import Likeness
 from netfold.sim.checks.rounds import error_over_bound
-from netfold.sim.studies.codec_study_gradients import GradientsCell, NamedCodec, Source
+from netfold.sim.studies.codec_study_inputs import GradientsCell, NamedCodec, Source
 
 
 class Sent(NamedTuple):

@@ -1,8 +1,8 @@
 """Codecs on gradients without a network: bytes, speed, errors, side by side.
 
-    codec_study_gradients.py   read_codecs(["packed", "lossless:load=0.7"])   the codecs
-                               source_of(…)                                   the gradients
-    codec_measures.py          Case                                           measures one of them
+    codec_study_inputs.py   read_codecs(["packed", "lossless:load=0.7"])   the codecs
+                            source_of(…)                                   the gradients
+    codec_measures.py       Case                                           measures one of them
 
 Here is a study from beginning to end: its tables, figures and files, and one sum without a study.
 
@@ -66,7 +66,7 @@ from netfold.sim.studies.codec_measures import (
     name_of,
     share,
 )
-from netfold.sim.studies.codec_study_gradients import (
+from netfold.sim.studies.codec_study_inputs import (
     Gradients,
     NamedCodec,
     Shapes,

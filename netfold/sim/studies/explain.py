@@ -21,9 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, MistakesError, NetfoldError, names_hint
+from netfold.kernels.processor import pin
 from netfold.sim.checks.checks import covered_ps
 from netfold.sim.files import one_run
-from netfold.sim.processor import pin
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     MAKESPAN,
@@ -271,7 +271,7 @@ class _Trial:
         return Subject(sections, written.topology, written.routing, plan.jobs[index], plan.network, parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(VerbResult):
     """Where the time of a variant goes, and what would shorten it.
 
@@ -304,6 +304,8 @@ class Explanation(VerbResult):
     all_tried: tuple[Tried, ...]
     others: tuple[str, ...] = ()
     """Winners of other groups."""
+    device_notes: tuple[str, ...] = ()
+    """What has to be known of the devices' times, such as that each simulation measures them anew."""
     is_verbose: bool = field(default=False, compare=False)
 
     @property
@@ -418,6 +420,7 @@ class Explanation(VerbResult):
             lines.append(f"{words.format_count(refused, 'change')} cannot be made{hint}.")
         if self.is_verbose:
             lines += [f"  {tried.change}: {_result(tried)}" for tried in self.all_tried]
+        lines += [f"Note: {note}." for note in self.device_notes]
         if self.others:
             lines.append(f"Other variants that come first, which can be named: {', '.join(self.others)}.")
         return lines
@@ -483,12 +486,13 @@ def explain_run(
         parts,
         tuple(tried),
         others,
+        tuple(dict.fromkeys(note for job in trial.original.variants[0].jobs for note in job.device.notes)),
         is_verbose,
     )
 
 
 def _sets_of(run: folder.RunFolder) -> tuple[str, ...]:
-    """The changes of a run's scenario; of several seeds the first alone is simulated again."""
+    # Of several seeds the first alone is simulated again.
     return (*run.summary["sets"], *(["seeds=1"] if run.summary.get("seeds") else []))
 
 

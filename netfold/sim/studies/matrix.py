@@ -34,7 +34,7 @@ from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs
+from netfold.sim.studies.codec_study_inputs import read_codec, read_codecs
 from netfold.sim.workload.workload_keys import Workloads
 from netfold.switch.profiles import PROFILES
 from netfold.units import UnitError, format_fraction, parse_fraction

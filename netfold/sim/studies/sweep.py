@@ -22,13 +22,13 @@ from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
 from netfold.kernels.compile_progress import COMPILING
+from netfold.kernels.processor import expected
 from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
-from netfold.sim.memory_footprint import available_bytes
-from netfold.sim.processor import expected
+from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.report.words import format_count
 from netfold.sim.results import summary
-from netfold.sim.results.folder import circumstances, to_json
+from netfold.sim.results.folder import circumstances, point_latest, to_json
 from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.compiling import compile_engine, is_cold
 from netfold.sim.run.progress import silent
@@ -284,6 +284,10 @@ def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progre
     require_threads()
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     versions = own_versions()
+    if not settings.keeps_runs and any(
+        job.keep for variant in scenario.variants for job in variant.jobs or (variant,)
+    ):
+        raise scenario.error("keep", "a sweep has no run folders to keep arrays in", "add --keep-runs")
     points = points_of(scenario, versions, settings.keeps_runs)
     if settings.cluster is not None:
         refuse_absolute(points)
@@ -306,7 +310,10 @@ def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progre
         "times.parquet": parquet_bytes(sweep_output.times_frame(results)),
     }
     folder = out_dir / scenario.name / f"{started_at:%Y-%m-%dT%H-%M-%S}-sweep"
-    return files.write_folder(folder, partial(_fill, scenario, results, contents))
+    with files.writing(out_dir, files.WRITABLE_HINT):
+        finished = files.write_folder(folder, partial(_fill, scenario, results, contents))
+        point_latest(out_dir, finished)
+    return finished
 
 
 class _Running:

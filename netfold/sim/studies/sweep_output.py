@@ -31,10 +31,17 @@ from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.display import VerbResult
-from netfold.sim.report.html import write_pages, write_pdf
+from netfold.sim.report.html import write_figure, write_pages
 from netfold.sim.report.marks import mark_points
 from netfold.sim.report.page import inlined, template_of
-from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
+from netfold.sim.results.folder import (
+    SWEEP,
+    TABLE_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    is_sweep,
+    resolve_latest,
+    to_json,
+)
 from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies.sweep_points import Point
@@ -339,10 +346,10 @@ class SweepResult(VerbResult):
         svgs = sweep_figures(self.grid)
         return write_pages(self.path, svgs, _render(self, svgs))
 
-    def pdf(self, metric: str, width_inches: float) -> Path:
-        """Write the figure of a metric as PDF; see `write_pdf`."""
+    def write_figure(self, metric: str, width_inches: float | None = None, out: Path | None = None) -> Path:
+        """Write the figure of a metric; see `write_figure`."""
         draw_metric = {name: partial(draw, self.grid, name) for name in metrics_of(self.grid)}
-        return write_pdf(self.path, draw_metric, metric, width_inches)
+        return write_figure(self.path, draw_metric, metric, width_inches, out)
 
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""
@@ -386,6 +393,7 @@ def load_sweep(path: Path) -> SweepResult:
         raise DataError(
             f"{path}: not a sweep's folder, it has no {SWEEP}", "give what `netfold sweep` printed"
         )
+    path = path if (path / SWEEP).exists() else resolve_latest(path)
     try:
         content = json.loads(read_bytes(path / SWEEP, TEXT_BYTES_MAX))
         version = json.loads(read_bytes(path / "run.json", TEXT_BYTES_MAX))["version"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from netfold.errors import OptionError
-from netfold.kernels.functions import LN2, logs
+from netfold.kernels.exp_log import LN2, logs
 from netfold.kinds import register
 from netfold.sim.keys import NO_KEY, Option, Time
 from netfold.sim.workload.fusion import Fusion, NoFusion, Partition

@@ -1,10 +1,10 @@
-"""What a built model shows: layers and operations of a step, its times, the density of its gradients."""
+"""What a built model shows: tensors, layers and operations of a step, times, the density of its gradients."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.hardware import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
@@ -24,6 +25,7 @@ from netfold.sim.workload.hardware import (
     Stage,
     StepCost,
 )
+from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.weights import drawing, one_thread
 
@@ -355,6 +357,33 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
     order = tuple(stage.tensor for stage in stages)
     return ProbedStep(order, tuple(flops), layers.finish(), cost, sparse)
+
+
+def tensors_of(module: nn.Module, loss: Callable[[], Tensor]) -> tuple[Described, ...]:
+    """The trained parameters in gradient-ready order, from a pass (`probe`).
+
+    On PyTorch's meta device a layer of an LSTM is many operators. The order is that of other devices.
+    """
+    probed = probe(module, loss)
+    parameters = dict(module.named_parameters())
+    places = {name: position for position, name in enumerate(probed.order)}
+    for name, part in module.named_modules():
+        if isinstance(part, nn.LSTM) and part.weight_ih_l0.is_meta:
+            places |= _places_of_lstm(part, name, places)
+    return place_tensors(
+        Described(name, tuple(parameters[name].shape), probed.layers[name])
+        for name in sorted(places, key=places.__getitem__)
+    )
+
+
+def _places_of_lstm(lstm: nn.LSTM, name: str, places: Mapping[str, int]) -> dict[str, int]:
+    """The order where a layer of an LSTM is one operator, which gives all of its gradients at once."""
+    names = [
+        f"{name}.{part}_l{layer}"
+        for layer in reversed(range(lstm.num_layers))
+        for part in ("weight_ih", "weight_hh", "bias_hh", "bias_ih")
+    ]
+    return dict(zip(names, sorted(places[parameter] for parameter in names), strict=True))
 
 
 def _insert_unused(stages: list[Stage], flops: list[int], trained: list[str]) -> None:

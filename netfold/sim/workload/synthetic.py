@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.kernels.compiled import inlined, intrinsic, kernel
-from netfold.kernels.functions import LN2, exps
+from netfold.kernels.exp_log import LN2, exps
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Count, Option, Share
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion

@@ -293,6 +293,11 @@ class TrainingWorkload:
         return self._weights.update_norm
 
     @property
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        flat, shapes = self._weights.flat, self._weights.shapes
+        return {name: flat[name].reshape(shapes[name]) for names in self._names for name in names}
+
+    @property
     def next_step(self) -> int:
         return self._next_step
 

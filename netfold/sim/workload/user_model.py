@@ -140,11 +140,11 @@ class UserModel(Model):
 
     def locate(self, folder: Path, settings: TaskSettings) -> Model:
         # Calls the function, and passes a batch through the module both ways.
-        from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
+        from netfold.sim.workload.user_task import known_tensors  # late: it imports PyTorch
 
         path = (folder / self.file).absolute()
         model = LocatedModel(self.make, str(path), digest_of(path, self.file), ())
-        return replace(model, found=tensors_of(model, settings))
+        return replace(model, found=known_tensors(model, settings))
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,6 @@ class LocatedModel(UserModel):
 
 
 def digest_of(path: Path, given: str) -> str:
-    """SHA-256 of the user's file.
-
-    Raises
-    ------
-    DataError
-        It cannot be read.
-    """
     try:
         with open_regular(path) as file:
             return hashlib.sha256(file.read(_BYTES_MAX)).hexdigest()

@@ -26,10 +26,9 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from netfold.errors import DataError, NetfoldError, names_hint
 from netfold.homomorphic.message import Tensor as Described
-from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Parts, TaskSettings
-from netfold.sim.workload.model_probe import probe
-from netfold.sim.workload.task import Batches, Draw, ModelTask
+from netfold.sim.workload.model_probe import tensors_of
+from netfold.sim.workload.model_task import Batches, Draw, ModelTask
 from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed
 
@@ -554,10 +553,7 @@ class UserTask(ModelTask):
     def tensors(self) -> tuple[Described, ...]:
         """The parameters in gradient-ready order, from a pass of worker 0's first batch.
 
-        Raises
-        ------
-        DataError
-            The module cannot be trained on it, or another call of the function returns something else.
+        Raises DataError if that fails, or if another call of the function returns something else.
         """
         other = self._make(self._settings)
         batches = self._first(self._parts), self._first(other)
@@ -565,9 +561,7 @@ class UserTask(ModelTask):
         del other
         module = self.build()
         with one_thread(), self.blaming():
-            probed = probe(module, lambda: self._first_loss(module))
-        shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-        return place_tensors(Described(name, shapes[name], probed.layers[name]) for name in probed.order)
+            return tensors_of(module, lambda: self._first_loss(module))
 
     def _first(self, parts: Parts) -> Any:
         """The first sample of worker 0's shard, as a batch."""
@@ -581,7 +575,7 @@ class UserTask(ModelTask):
             return self.loss(module(*inputs), targets)
 
 
-def tensors_of(model: UserFile, settings: TaskSettings) -> tuple[Described, ...]:
+def known_tensors(model: UserFile, settings: TaskSettings) -> tuple[Described, ...]:
     # A file is looked at once for the same settings.
     key = (model, settings)
     if key not in _known:

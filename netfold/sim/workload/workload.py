@@ -132,6 +132,13 @@ class Workload(Protocol):
         """L2 norm, in float64, of what the last `apply` subtracted from the weights; None before it."""
 
     @property
+    def weights(self) -> Mapping[str, NDArray[np.float32]]:
+        """Trained weights by parameter, in its shape, in the order of the buckets; `apply` changes them.
+
+        There are none if nothing is trained.
+        """
+
+    @property
     def next_step(self) -> int:
         """The step after the last `apply`; 0 before the first."""
 
@@ -245,6 +252,10 @@ class Untrained:
     @property
     def update_norm(self) -> float | None:
         return None
+
+    @property
+    def weights(self) -> Mapping[str, NDArray[np.float32]]:
+        return {}
 
     @property
     def next_step(self) -> int:

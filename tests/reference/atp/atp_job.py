@@ -1,6 +1,6 @@
 """One ATP job in plain Python: packets, parameter server, workers, and the switch between them.
 
-The rules are the section "ATP" of sim/engine/README.md; what the switch keeps is in `switch.py`. Source:
+The rules are docs/explanation/engine/atp.md; what the switch keeps is in `switch.py`. Source:
 in-ATP/ATP, server/ParameterServer.cc, client/p4ml_manager.cc, common/CC_manager.h, common/window_manager.h.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.homomorphic.merge import Merge
-from netfold.sim.engine.interface import Overflow, Segment
+from netfold.sim.engine.engine_data import Overflow, Segment
 from tests.reference.atp.switch import AtpReference, Verdict
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from tests.reference.switch.merging import added
 
 FREE = 0  # identity of an entry that nobody claims

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from netfold.sim.engine.interface import NONE, Schedule
+from netfold.sim.engine.engine_data import NONE, Schedule
 from tests.reference.collectives.links import Links, Packet
 
 

@@ -1,6 +1,6 @@
 """The packet engine in plain Python: the oracle that the compiled engine must equal event for event.
 
-`sim/engine/README.md` is the specification, and this is the same in code: `fabric.py` (links, order, chance),
+`docs/explanation/engine` specifies it, and this is the same in code: `fabric.py` (links, order, chance),
 `faults.py` (what goes wrong on them), `worker.py`, `point.py`, `switchml.py` and `tree.py` (aggregation
 streams), `timed.py` (slots with timers), `flow.py` (reliable unicast), `schedule.py` (schedules of hosts).
 """
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from netfold.sim.engine.interface import Completion, Flow, Job, Operation, Rule, Scaled, Segment
+from netfold.sim.engine.engine_data import Completion, Flow, Job, Operation, Rule, Scaled, Segment
 from netfold.switch.program import Machine
 from netfold.topologies.network import Network
 from tests.reference.atp.atp_job import AtpJob
@@ -192,7 +192,7 @@ class ReferenceEngine:
         return dict(self.jobs[job].workers[worker].counters)
 
     def switch_counters(self, job: int) -> dict[str, int]:
-        """What a job's switches did, all together: the last paragraphs of sim/engine/README.md."""
+        """What a job's switches did, all together: docs/explanation/engine/counters.md."""
         return dict.fromkeys(SWITCH_COUNTERS, 0) | self.jobs[job].switch_counters()
 
     def flow_counters(self, number: int) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Links, packets, timers and the order of events in plain Python.
 
-The rules are the sections "Time, order, chance", "Links" and "Faults" of sim/engine/README.md. Everything is
+The rules are docs/explanation/engine/packets-and-links.md. Everything is
 an exact Python integer, so nothing here can overflow.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Fate, Rule
+from netfold.sim.engine.engine_data import Fate, Rule
 from netfold.topologies.network import Network
 from tests.reference.engine.link import (
     Faults,

@@ -1,4 +1,4 @@
-"""Reliable unicast in plain Python: the section "Flows" of sim/engine/README.md."""
+"""Reliable unicast in plain Python: docs/explanation/engine/flows-and-schedules.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from netfold.sim.engine.interface import Flow
+from netfold.sim.engine.engine_data import Flow
 from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
 from tests.reference.engine.link import ACK, DATA, Label, Packet, entropy, via
 from tests.reference.engine.policies import POLICIES

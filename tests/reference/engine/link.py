@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netfold.kernels.keyed import mix_plain, splitmix64_plain
-from netfold.sim.engine.interface import Fate, Rule
+from netfold.sim.engine.engine_data import Fate, Rule
 from netfold.topologies.network import Network, next_links
 
 BIT_PS_PER_BYTE = 8 * 10**12  # times a size in bytes, over a rate in bit/s: picoseconds

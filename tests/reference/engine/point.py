@@ -1,6 +1,6 @@
 """A switch of a job's tree around its state machine in plain Python: front end, partials, results, copies.
 
-The rules are the section "Aggregation streams (SwitchML)" of sim/engine/README.md.
+The rules are docs/explanation/engine/aggregation-streams.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from netfold.sim.engine.interface import Split
+from netfold.sim.engine.engine_data import Split
 from netfold.switch.programs.tree import TREE
 from tests.reference.engine.fabric import Fabric
 from tests.reference.engine.worker import Chunk, Home, JobNumber, Way, Worker, packet_of

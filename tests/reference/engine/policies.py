@@ -1,8 +1,8 @@
-"""Congestion policies in plain Python: the section of that name in sim/engine/README.md."""
+"""Congestion policies in plain Python: docs/explanation/engine/flows-and-schedules.md."""
 
 from __future__ import annotations
 
-from netfold.sim.engine.interface import Sender
+from netfold.sim.engine.engine_data import Sender
 
 BACKOFF_MAX = 6  # a timeout grows at most 64-fold
 INCREASE_BYTES = 1500

@@ -1,4 +1,4 @@
-"""Schedules between hosts in plain Python: rules of `sim/engine/interface.py`, one object per transfer."""
+"""Schedules between hosts in plain Python: rules of `sim/engine/engine_data.py`, one object per transfer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import NONE, Flow, Operation, Overflow
+from netfold.sim.engine.engine_data import NONE, Flow, Operation, Overflow
 from tests.reference.engine.fabric import MERGE_END, Fabric, Timer
 from tests.reference.engine.link import Label
 from tests.reference.switch.merging import Operand, Register, lifted, unchanged_by

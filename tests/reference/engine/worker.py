@@ -1,6 +1,6 @@
 """Aggregation jobs in plain Python: what their packets say, streams of units, and the worker's side.
 
-The rules are the section "Aggregation streams (SwitchML)" of sim/engine/README.md.
+The rules are docs/explanation/engine/aggregation-streams.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netfold.homomorphic.merge import Merge
-from netfold.sim.engine.interface import MEMBERS_MAX, Job, Scaled, Segment
+from netfold.sim.engine.engine_data import MEMBERS_MAX, Job, Scaled, Segment
 from netfold.switch.programs.tree import TREE
 from tests.reference.codecs.codecs import quantise
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer

@@ -1,6 +1,6 @@
 """What switch registers do with words, in plain Python: one word, one bit at a time.
 
-The rules are in the section "Aggregation streams (SwitchML)" of sim/engine/README.md. Sums are made lane
+The rules are in docs/explanation/engine/aggregation-streams.md. Sums are made lane
 by lane: a word has lanes of 32, 16, 8 or 4 bits, lowest bits first. SIGN is Marsit's one-bit merge in its
 weighted form (Wu et al., DAC 2022), TABLE_ADD is THC's (Li et al., NSDI 2024).
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import splitmix64_plain
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum
 QUIET_NAN = 0x7FC00000

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from tests.reference.switch.merging import Operand, Register
 
 

@@ -1,6 +1,6 @@
 """Slots with timers in plain Python: the switch and the worker of TIMED.
 
-The rules are the section "Slots with timers (TIMED)" of sim/engine/README.md. A slot that waited too long
+The rules are in docs/explanation/engine/aggregation-streams.md. A slot that waited too long
 answers with what it has, as in Trio-ML (Yang et al., SIGCOMM 2022) and Canary (De Sensi et al., FGCS 2024).
 
 What one packet of worker w does to its row (bm: bitmap, n: workers; a row is slot and generation mod 2):
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from netfold.sim.engine.interface import NEVER_PS, Overflow
+from netfold.sim.engine.engine_data import NEVER_PS, Overflow
 from tests.reference.engine.fabric import SLOT_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label
 from tests.reference.engine.point import (

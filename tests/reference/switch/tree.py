@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from tests.reference.switch.merging import Operand, Register
 from tests.reference.switch.switchml import Verdict
 

@@ -31,7 +31,7 @@ from netfold.sim.capture.recording_files import (
     read_trace,
     require_space,
 )
-from netfold.sim.studies.codec_study_gradients import file_source
+from netfold.sim.studies.codec_study_inputs import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
 from netfold.sim.workload.recording import TraceWorkload, trace_spec

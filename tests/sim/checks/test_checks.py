@@ -27,7 +27,7 @@ from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks.error_metrics import ErrorMetrics
-from netfold.sim.checks.finding import Findings, count_notes
+from netfold.sim.checks.round_findings import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationId, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork

@@ -18,32 +18,26 @@ from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Message
 from netfold.sim.checks.checks import (
+    Ending,
+    Finding,
     Journal,
+    LeakCause,
     RoundLog,
     check_job,
     check_network,
     conservation,
+    leak_causes,
+    leak_warnings,
     merges_are_exact,
     merges_are_right,
+    nothing_leaked,
     nothing_lost,
     replicas_agree,
     sum_is_right,
     switches_add_up,
 )
 from netfold.sim.checks.error_metrics import ErrorMetrics
-from netfold.sim.checks.finding import (
-    Ending,
-    Finding,
-    Findings,
-    Held,
-    LeakCause,
-    RecordedOperation,
-    WrongWord,
-    count_notes,
-    leak_causes,
-    leak_warnings,
-    nothing_leaked,
-)
+from netfold.sim.checks.round_findings import Findings, Held, RecordedOperation, WrongWord, count_notes
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.engine.observe import points_of
 from netfold.sim.plan.plan import VariantPlan

@@ -19,10 +19,10 @@ from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import Hop, HostHop, HostMerge, Merge, Merged, Words, merge_all, replay
 from netfold.homomorphic.message import Message
 from netfold.sim.checks import merged_signs as fairness
-from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tally
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
+from netfold.sim.checks.round_findings import RecordedOperation
 from netfold.sim.collectives import host_messages
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import Chunk, Connections, MessageExchange, ScheduledRun

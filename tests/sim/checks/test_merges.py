@@ -15,12 +15,12 @@ import pytest
 from netfold.homomorphic.merge import Holders, Merge, Merged
 from netfold.homomorphic.message import EXPONENT_MIN, Message, Scaling, merged_message
 from netfold.sim.checks import merged_signs as fairness
-from netfold.sim.checks.finding import MessagePlace, Tallies
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_signs import StretchSums, allowed, allowed_over_rounds, worst
 from netfold.sim.checks.merged_words import check_message
+from netfold.sim.checks.round_findings import MessagePlace, Tallies
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.variant import VariantResult
 from tests.examples import nightly

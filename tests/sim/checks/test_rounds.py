@@ -24,9 +24,9 @@ from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.merge import Holders, Merge, Merged
 from netfold.homomorphic.message import Gradient, Message, Scaling
-from netfold.sim.checks.finding import Exempt, Findings, RecordedOperation
+from netfold.sim.checks.round_findings import Exempt, Findings, RecordedOperation
 from netfold.sim.checks.rounds import examine as examine_decoded
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of
 from tests.reference.codecs.digits import right_merge

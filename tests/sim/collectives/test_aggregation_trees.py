@@ -473,7 +473,7 @@ def test_a_timeout_counts_the_windows_of_all_pairs_on_a_link(
 
 
 def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:
-    """sim/README: one key picks among equal ways for all workers of a job."""
+    """docs/explanation/what-is-not-modelled.md: one key picks among equal ways for all workers of a job."""
     job = job_of(only(tmp_path, *FROM_LEAF, text=SPINES))
     assert len({*job.routes, *(branch.route for branch in job.branches)}) == 1
 
@@ -484,7 +484,7 @@ def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:
 
 
 def test_the_workers_of_one_switch_go_ways_of_their_own(tmp_path: Path) -> None:
-    """sim/README: equal-cost paths are chosen by a hash per worker and job."""
+    """docs/explanation/routing.md: equal-cost paths are chosen by a hash per worker and job."""
     one = simulate(tmp_path, "collective.aggregators=one", "collective.switch=leaf0", text=SPINES)
 
     assert len(used(one)) > 2
@@ -562,7 +562,7 @@ def test_dimension_order_is_refused_where_there_are_no_dimensions(tmp_path: Path
     assert refused(tmp_path, "routing=dimension_order") == (
         "--set: routing: routing dimension_order needs the sizes of the dimensions, "
         "and this topology has none\n"
-        "  use routing: ecmp, or a torus or a hypercube"
+        "  use routing: ecmp, or a torus, hypercube or hyperx"
     )
 
 

@@ -19,7 +19,7 @@ from netfold.homomorphic.merge import MERGEABLE, Hop, Merge, Merged, float_add_w
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Fate, Rule, losses
+from netfold.sim.engine.engine_data import Fate, Rule, losses
 from netfold.sim.network.fabric import Fabric
 from tests.examples import examples
 from tests.reference.codecs.digits import right_merge

@@ -20,8 +20,8 @@ from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.collectives.in_network import aggregation_tree
 from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divide_units
-from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members
-from netfold.sim.engine.interface import Operation as ScheduledOperation
+from netfold.sim.engine.engine_data import Flow, Frame, Job, Segment, Sender, Shared, all_members
+from netfold.sim.engine.engine_data import Operation as ScheduledOperation
 from netfold.sim.network.fabric import Fabric as EngineFabric
 from netfold.sim.plan.idle_network import job_pace
 from netfold.sim.plan.plan import VariantPlan

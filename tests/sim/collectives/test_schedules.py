@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from netfold.homomorphic.merge import Merge, merge_all, replay
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import Collective
-from netfold.sim.collectives.costs import Routed, pace_of
 from netfold.sim.collectives.hierarchical_schedule import (
     HierarchicalPlan,
     HierarchicalRun,
@@ -32,6 +31,7 @@ from netfold.sim.collectives.kinds.halving_doubling import HalvingDoubling
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.collectives.kinds.torus_2d import Torus2d
 from netfold.sim.collectives.kinds.tree import Tree, binary_tree
+from netfold.sim.collectives.schedule_costs import Routed, pace_of
 from netfold.sim.collectives.transfers import (
     Cut,
     Outline,
@@ -41,7 +41,7 @@ from netfold.sim.collectives.transfers import (
     equal_cuts,
     outline_of,
 )
-from netfold.sim.engine.interface import NONE, Schedule
+from netfold.sim.engine.engine_data import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.sim.workload.hardware import Device
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph

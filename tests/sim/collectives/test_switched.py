@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.collectives.collective import collectives
-from netfold.sim.collectives.costs import tables_bytes
 from netfold.sim.collectives.hierarchical_switched import (
     Shape,
     SwitchedPlan,
@@ -23,6 +22,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     pace_of_phases,
     sharing,
 )
+from netfold.sim.collectives.schedule_costs import tables_bytes
 from netfold.sim.engine.engine import Engine
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load

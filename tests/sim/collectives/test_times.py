@@ -18,15 +18,22 @@ from netfold.errors import NetfoldError, ScenarioError
 from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec, collectives
-from netfold.sim.collectives.costs import Estimate, HostCarrier, Routed, carrier_of, estimate_of, pace_of
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.collectives.kinds.all_gather import AllGather
 from netfold.sim.collectives.kinds.parameter_server import ParameterServer
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.collectives.kinds.tree import binary_tree
 from netfold.sim.collectives.registry import estimates
+from netfold.sim.collectives.schedule_costs import (
+    Estimate,
+    HostCarrier,
+    Routed,
+    carrier_of,
+    estimate_of,
+    pace_of,
+)
 from netfold.sim.collectives.transfers import Step, Transfers, outline_of
-from netfold.sim.engine.interface import Frame
+from netfold.sim.engine.engine_data import Frame
 from netfold.sim.plan.plan import frames
 from netfold.sim.scenario.variant_keys import AnyCollectiveSection
 from netfold.sim.workload.devices import FixedDevice, NoDevice

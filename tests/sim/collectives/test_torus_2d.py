@@ -15,10 +15,10 @@ import netfold
 from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.merge import Hop, Merge, replay
 from netfold.homomorphic.message import Message
-from netfold.sim.collectives.costs import Routed, carrier_of, pace_of
 from netfold.sim.collectives.host_collective import HostPlan
 from netfold.sim.collectives.kinds.torus_2d import Torus2d, TorusGrid, squarest
-from netfold.sim.engine.interface import Schedule
+from netfold.sim.collectives.schedule_costs import Routed, carrier_of, pace_of
+from netfold.sim.engine.engine_data import Schedule
 from netfold.sim.run.named_files import setups
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine

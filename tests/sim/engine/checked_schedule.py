@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.sim.engine.interface import NONE, Schedule
+from netfold.sim.engine.engine_data import NONE, Schedule
 
 
 def check_schedule(schedule: Schedule) -> None:

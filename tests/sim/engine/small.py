@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     AtpServer,
     Branch,
     Completion,

@@ -26,7 +26,7 @@ from ns.packet.dist_generator import DistPacketGenerator
 from ns.port.port import Port
 from ns.port.wire import Wire
 
-from netfold.sim.engine.interface import Completion, Flow, Frame
+from netfold.sim.engine.engine_data import Completion, Flow, Frame
 from netfold.sim.plan.plan import frame_of
 from netfold.topologies.graph import LinkSpec, hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine

@@ -24,8 +24,8 @@ from netfold.sim.engine import setup as tables
 from netfold.sim.engine import tables as world
 from netfold.sim.engine.atp_transport import first_entries
 from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.engine_data import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.heap import drop_top, push, replace_top
-from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import natural
 from netfold.sim.engine.tables import HEAP, WRITE_LOG, records
@@ -489,11 +489,11 @@ def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> No
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, LONG_END_PS))
 
 
-PAGE = (ROOT / "netfold/sim/engine/README.md").read_text("utf-8")
-DRAWS = re.findall(r"mix\(([^)…]*)", PAGE)
+PAGES = sorted((ROOT / "docs/explanation/engine").glob("*.md"))
+DRAWS = [draw for page in PAGES for draw in re.findall(r"mix\(([^)…]*)", page.read_text("utf-8"))]
 
 
-def test_every_draw_on_the_page_has_a_purpose_that_exists_and_no_number_in_its_place() -> None:
+def test_every_draw_on_the_pages_has_a_purpose_that_exists_and_no_number_in_its_place() -> None:
     named = {name for draw in DRAWS for name in re.findall(r"\b[A-Z][A-Z_]+\b", draw)}
 
     assert len(DRAWS) > 25

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import MERGEABLE, Merge
-from netfold.sim.engine.interface import Branch, Overflow, Scaled, Segment, all_members
+from netfold.sim.engine.engine_data import Branch, Overflow, Scaled, Segment, all_members
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from netfold.switch.programs.switchml import SWITCHML

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule, Sender
+from netfold.sim.engine.engine_data import Burst, Fate, Flow, Frame, Rule, Sender
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.network import Network
 from tests.reference.engine.engine import ReferenceEngine

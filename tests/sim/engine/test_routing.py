@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import Fate, Frame, Rule
+from netfold.sim.engine.engine_data import Fate, Frame, Rule
 from netfold.topologies.graph import add_link, add_server, add_switch, hosts, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star

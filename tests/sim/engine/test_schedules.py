@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import NONE, Completion, Joint, Operation, Schedule, Sender
+from netfold.sim.engine.engine_data import NONE, Completion, JointOperations, Operation, Schedule, Sender
 from tests.examples import examples
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, A, D, Make, X, changed, logged, reference, run, star_of
@@ -266,9 +266,9 @@ def passed_on(ranks: int, chunks: int) -> Schedule:
     )
 
 
-def joint_of(sim: Any, ranks: int, operations: int) -> Joint:
+def joint_of(sim: Any, ranks: int, operations: int) -> JointOperations:
     left = np.full(ranks, operations, np.int64)
-    return Joint(sim.open_joint(), left, np.zeros(ranks, np.bool_), Engine.new_lanes(ranks))
+    return JointOperations(sim.open_joint(), left, np.zeros(ranks, np.bool_), Engine.new_lanes(ranks))
 
 
 def send_round(sim: Any, sizes: list[int], chunk_words: int, window: int) -> list[Completion]:

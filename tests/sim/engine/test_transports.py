@@ -17,7 +17,7 @@ from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.collectives.in_network.in_network_run import Results
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     Completion,
     Fate,
     Flow,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.engine.interface import Branch, Fate, Job, Rule, Split
+from netfold.sim.engine.engine_data import Branch, Fate, Job, Rule, Split
 from netfold.sim.engine.tree_paths import down_paths, receivers_of, with_splits
 from netfold.sim.plan.idle_network import job_traffic
 from netfold.switch.program import ProgramSpec

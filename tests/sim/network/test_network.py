@@ -19,14 +19,14 @@ from netfold.homomorphic.codecs.auto import CarriedAuto, Choice
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.sim.collectives.costs import HostCarrier
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
-from netfold.sim.engine.interface import Frame
+from netfold.sim.collectives.schedule_costs import HostCarrier
+from netfold.sim.engine.engine_data import Frame
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.report.words import codec_events
+from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.folder import load
-from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload

@@ -17,7 +17,7 @@ from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Scaled, Segment, losses
+from netfold.sim.engine.engine_data import Scaled, Segment, losses
 from netfold.sim.engine.observe import _waiting_for
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric, Sampler
 from netfold.sim.network.stall import StalledError

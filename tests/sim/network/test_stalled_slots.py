@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     AtpServer,
     Branch,
     Disturbance,

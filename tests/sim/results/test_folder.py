@@ -156,7 +156,7 @@ EXTRA = (
     "cannot keep the file '{}' in a run folder\n"
     "  use a relative path without parts that begin with '.', and not scenario.yaml, run.json, summary.json, "
     "checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, links.parquet, "
-    "faults.parquet, nodes.parquet, series.parquet, report.html, figures"
+    "faults.parquet, nodes.parquet, series.parquet, report.html, figures, arrays"
 )
 NAMED = (
     "cannot name a results folder after the scenario '{}'\n"

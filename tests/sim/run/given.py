@@ -16,7 +16,7 @@ from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import MergeOrders, OperationId, Wait
-from netfold.sim.engine.interface import Condition, Overflow
+from netfold.sim.engine.engine_data import Condition, Overflow
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.run.job import RunningJob
@@ -246,7 +246,7 @@ def play(
     activities: dict[int, str] = {}
     job = RunningJob(
         plan=SimpleNamespace(  # type: ignore[arg-type]
-            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation
+            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation, keep=()
         ),
         index=variation.job,
         seed=1,

@@ -203,7 +203,7 @@ def _cut(checkpoint: Path) -> None:
     ("damage", "words"),
     [
         (_edited("netfold", "0.0"), r"was written with netfold 0\.0 \(now .*\): results would"),
-        (_edited("format", 1), r"was written with format 1 \(now 2\)"),
+        (_edited("format", 1), r"was written with format 1 \(now 3\)"),
         (_edited("numpy", "0.1"), r"was written with numpy 0\.1 \(now"),
         (_edited("every", "often"), "run.json is damaged"),
         (lambda folder: (folder / "run.json").unlink(), "run.json is damaged"),

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.errors import ScenarioError
-from netfold.sim.engine.interface import NEVER_PS, Condition, Fate, Rule
+from netfold.sim.engine.engine_data import NEVER_PS, Condition, Fate, Rule
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import (
     Effect,

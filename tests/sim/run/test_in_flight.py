@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.collectives.collective import OperationId
-from netfold.sim.engine.interface import Condition
+from netfold.sim.engine.engine_data import Condition
 from netfold.sim.network.fabric import EndOfInstant, InstantPhase
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.report.figures import _panel

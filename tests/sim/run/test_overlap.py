@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.message import Tensor
-from netfold.sim.engine.interface import Condition
+from netfold.sim.engine.engine_data import Condition
 from netfold.sim.plan.plan import BucketOrder, Overlap
 from netfold.sim.workload.devices import FixedDevice, HostCodec
 from netfold.sim.workload.fusion import Bucket

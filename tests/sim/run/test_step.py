@@ -21,7 +21,7 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import Gradient, Round, Step, StepFact, Tensor
 from netfold.sim.checks.checks import RoundLog
-from netfold.sim.engine.interface import Condition
+from netfold.sim.engine.engine_data import Condition
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.run.step import (

@@ -15,7 +15,7 @@ from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.drive import CodecError
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Message
-from netfold.sim.checks.finding import RecordedOperation
+from netfold.sim.checks.round_findings import RecordedOperation
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.report.compare import results_table
 from netfold.sim.report.html import build_report

@@ -11,7 +11,7 @@ from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
 from netfold.sim.collectives.kinds.parameter_server import ServerPlan
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.engine.policies import AIMD
 from tests.registry import known
 from tests.sim.host_codecs import HostCodec

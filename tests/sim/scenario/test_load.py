@@ -291,7 +291,7 @@ SETS = [
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
         "  allowed: topology, routing, workers, hosts, workload, device, overlap, codec, collective, "
-        "published, faults, jobs, admission",
+        "published, keep, faults, jobs, admission",
     ),
     (
         "topology.rate=fast",
@@ -362,9 +362,9 @@ def test_a_file_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
     missing = tmp_path / "scenaro.yaml"
 
     assert f"FILE: cannot be read: there is no such file\n  did you mean {near}?" == told(missing)
-    assert (
-        told(tmp_path / "nowhere" / "scenario.yaml")
-        == "FILE: cannot be read: there is no such file\n  give the path of a scenario file"
+    assert told(tmp_path / "nowhere" / "scenario.yaml") == (
+        "FILE: cannot be read: there is no such file\n"
+        "  `netfold examples` copies those that come with netfold"
     )
 
 

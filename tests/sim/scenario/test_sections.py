@@ -17,10 +17,10 @@ import netfold
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import StepFact
 from netfold.sim.collectives.in_network.aggregation_tree import build_tree
-from netfold.sim.engine.interface import Job, Overflow
+from netfold.sim.engine.engine_data import Job, Overflow
 from netfold.sim.engine.tree_paths import receivers_of
-from netfold.sim.memory_footprint import Footprint
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic
+from netfold.sim.plan.memory_footprint import Footprint
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.scenario.limits import JobSize
 from netfold.sim.scenario.resolve import summed_at_once

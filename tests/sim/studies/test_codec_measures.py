@@ -24,7 +24,7 @@ from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.studies.codec_measures import MeasuredEncoder
 from netfold.sim.studies.codec_study import CodecStudy, run_study, study_figures
-from netfold.sim.studies.codec_study_gradients import (
+from netfold.sim.studies.codec_study_inputs import (
     GradientsCell,
     NamedCodec,
     Source,

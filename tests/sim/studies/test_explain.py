@@ -116,9 +116,10 @@ def test_advice_in_words() -> None:
         "3 other changes would save less, or cost time.",
         "1 change cannot be made; -v says why.",
     ]
-    assert told(tried("slots", "slots=4", 99.5)).lines()[3:] == [
+    assert told(tried("slots", "slots=4", 99.5), device_notes=("times vary",)).lines()[3:] == [
         "Nothing found that shortens it by 2 %: 1 change simulated for 2 steps.",
         "1 other change would save less, or cost time.",
+        "Note: times vary.",
     ]
 
 

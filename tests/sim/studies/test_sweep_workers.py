@@ -44,7 +44,8 @@ from netfold.sim.studies.sweep_workers import (
     own_versions,
 )
 from tests import ROOT
-from tests.command_line import run_python
+from tests.command_line import LONGEST_S, run_python
+from tests.docs import prepare
 from tests.examples import examples, nightly
 from tests.registry import registered
 from tests.sim.studies import sweep_fakes as fakes
@@ -337,6 +338,35 @@ def test_a_sweep_there_is_the_sweep_here(local: Any, monkeypatch: pytest.MonkeyP
     assert pl.read_parquet(there / "points.parquet")["status"].to_list() == ["done"] * 8
     for name in ("points.parquet", "sweep.json"):
         assert (there / name).read_bytes() == (here / name).read_bytes()
+
+
+@of_a_cluster
+def test_the_documents_batch_script_sweeps(tmp_path: Path) -> None:
+    """With an `srun` that starts one worker."""
+    prepare(ROOT / "docs" / "how-to" / "sweep-on-a-cluster.md", tmp_path)
+    programs = {
+        "srun": 'exec "$@"',
+        "dask": f'exec {sys.executable} -m dask "$@"',
+        "netfold": f'exec {sys.executable} -m netfold "$@" --no-report',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    activate = tmp_path / ".venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text('export PATH="$PWD:$PATH"\n', "utf-8")
+    done = subprocess.run(
+        ["bash", "sweep.sh"],
+        cwd=tmp_path,
+        env={**os.environ, "SLURM_JOB_ID": "7", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "cluster: 4 points done: pass" in done.stdout
 
 
 @of_a_cluster

@@ -15,6 +15,7 @@ from torch.nn import functional
 from netfold.sim.workload.data_readers import Images, Ratings
 from netfold.sim.workload.fusion import Fusion, NoFusion
 from netfold.sim.workload.model import Model, Parts, Task, TaskSettings
+from netfold.sim.workload.model_task import ModelTask
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.built_in import BuiltIn
 from netfold.sim.workload.models.gpt import Gpt
@@ -23,7 +24,6 @@ from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
 from netfold.sim.workload.models.mlp import Mlp
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.recipe import Recipe
-from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, Workload, keyed

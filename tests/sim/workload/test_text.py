@@ -38,13 +38,13 @@ from netfold.sim.workload.data_readers import (
     words_of,
 )
 from netfold.sim.workload.model import Model, Parts, TaskSettings
+from netfold.sim.workload.model_task import Draw, ModelTask
 from netfold.sim.workload.models.bert import LONGEST, SHORTEST, Questions, asked
 from netfold.sim.workload.models.lstm import expected_counts, log_uniform, probabilities
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.models.text import HELD_OUT, PAGE, NextTokens, Windows, next_token_loss
 from netfold.sim.workload.recipe import perplexity
-from netfold.sim.workload.task import Draw, ModelTask
 from netfold.sim.workload.workload import keyed, shards
 from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly

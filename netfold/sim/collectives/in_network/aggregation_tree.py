@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from netfold.errors import NAMES_SHOWN, ScenarioError, names_hint
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches
-from netfold.sim.engine.interface import Job
+from netfold.sim.engine.engine_data import Job
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
 from netfold.sim.plan.plan import split_message_and_hint

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, create_model, field_validator
 
 from netfold.errors import names_hint, shown
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.collectives.costs import AUTO_MEANING
+from netfold.sim.collectives.schedule_costs import AUTO_MEANING
 from netfold.sim.keys import (
     Count,
     CustomFrame,

@@ -14,8 +14,16 @@ from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import WORD_MAX, Holders, Merge, Merged, Words, words_per_word
 from netfold.homomorphic.message import EXPONENT_MIN, Message
 from netfold.sim.collectives.collective import MergeOrders, OperationId, Wait
-from netfold.sim.engine import interface
-from netfold.sim.engine.interface import MEMBERS_MAX, SEGMENTS_MAX, Job, Scaled, Segment, Shared, all_members
+from netfold.sim.engine import engine_data
+from netfold.sim.engine.engine_data import (
+    MEMBERS_MAX,
+    SEGMENTS_MAX,
+    Job,
+    Scaled,
+    Segment,
+    Shared,
+    all_members,
+)
 
 if TYPE_CHECKING:
     import simpy
@@ -271,7 +279,7 @@ class InNetwork:
     is_serial = True  # a worker has one stream at a time, and all workers open theirs in the same order
 
     def __init__(
-        self, fabric: Fabric, trees: Sequence[interface.Job], owner: int = 0, ranks: tuple[int, ...] = ()
+        self, fabric: Fabric, trees: Sequence[engine_data.Job], owner: int = 0, ranks: tuple[int, ...] = ()
     ) -> None:
         self._fabric = fabric
         job = self._plan = trees[0]
@@ -288,7 +296,7 @@ class InNetwork:
         return self._plan.program.has_server
 
     @property
-    def overflow(self) -> interface.Overflow:
+    def overflow(self) -> engine_data.Overflow:
         """The overflow policy of its switches."""
         return self._plan.overflow
 

@@ -13,11 +13,11 @@ from netfold.homomorphic.merge import Merge, words_per_word
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import JobContext, check_absence, check_workers, collectives
-from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, Shapes, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
-from netfold.sim.engine.interface import AtpServer, Branch, Job, Overflow, Sender
+from netfold.sim.collectives.schedule_costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
+from netfold.sim.engine.engine_data import AtpServer, Branch, Job, Overflow, Sender
 from netfold.sim.engine.policies import AIMD, BACKOFF_MAX, FIXED
 from netfold.sim.engine.tree_paths import with_splits
 from netfold.sim.keys import Location

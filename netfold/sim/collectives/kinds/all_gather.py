@@ -27,7 +27,7 @@ from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
 from netfold.sim.collectives.host_messages import HostRun, MessageExchange, merge_ps, scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
-from netfold.sim.engine.interface import NONE
+from netfold.sim.engine.engine_data import NONE
 from netfold.sim.workload.hardware import Device, charge_ps
 
 if TYPE_CHECKING:

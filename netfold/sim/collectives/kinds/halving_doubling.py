@@ -10,7 +10,7 @@ import numpy as np
 from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
-from netfold.sim.engine.interface import NONE
+from netfold.sim.engine.engine_data import NONE
 
 # Reduce-scatter by vector halving and distance doubling: in step k every worker exchanges half of the words
 # that it still holds with the worker at distance 2^k, so the most words go to the nearest one. Then all-

@@ -18,11 +18,11 @@ from netfold.sim.collectives.collective import (
     Resolved,
     RunContext,
 )
-from netfold.sim.collectives.costs import AUTO, WORD_BITS, Estimate, usable_bps
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection, program_choices
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.switch_resources import Switches
+from netfold.sim.collectives.schedule_costs import AUTO, WORD_BITS, Estimate, usable_bps
 from netfold.sim.plan.idle_network import host_bound, wire_bound
 from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.fit import can_run
@@ -79,8 +79,8 @@ def estimate_in_network(
 ) -> Estimate:
     """The least time over the nearest switches that can be the root of a tree.
 
-    It assumes what `sim/collectives/costs.py` says. Of the keys, only the program counts; a switch whose
-    profile is not netfold's own adds nothing up.
+    It assumes what `sim/collectives/schedule_costs.py` says. Of the keys, only the program counts; a switch
+    whose profile is not netfold's own adds nothing up.
 
     Raises
     ------

@@ -17,7 +17,6 @@ from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
-from netfold.sim.collectives.costs import Estimate, estimate_of
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.host_messages import (
@@ -29,6 +28,7 @@ from netfold.sim.collectives.host_messages import (
     merge_ps,
     scheduled,
 )
+from netfold.sim.collectives.schedule_costs import Estimate, estimate_of
 from netfold.sim.collectives.transfers import Step, Transfers, outline_of
 from netfold.sim.keys import Count
 from netfold.sim.plan.plan import Placed

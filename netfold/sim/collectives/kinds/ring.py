@@ -10,7 +10,7 @@ import numpy as np
 from netfold.sim.collectives.host_collective import WORD_BYTES, Chunk, HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
-from netfold.sim.engine.interface import NONE
+from netfold.sim.engine.engine_data import NONE
 from netfold.sim.keys import count_of
 
 # In n − 1 reduce-scatter steps every worker sends one segment to the next one, which merges it into its

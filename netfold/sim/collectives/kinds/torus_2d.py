@@ -17,7 +17,7 @@ from netfold.sim.collectives.collective import JobContext
 from netfold.sim.collectives.host_collective import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
-from netfold.sim.engine.interface import NONE
+from netfold.sim.engine.engine_data import NONE
 from netfold.sim.keys import Count
 
 # Workers in rows, and the segments of a message that they own.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netfold.sim.collectives.host_collective import ChunkedCollective
 from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
-from netfold.sim.engine.interface import NONE
+from netfold.sim.engine.engine_data import NONE
 
 # Each tree has an equal share of the message, cut into chunks. A worker merges a chunk of its first child,
 # then that of its second, and sends it to its parent; the root sends what is finished back to its children,

@@ -15,9 +15,9 @@ from torch.nn import functional
 from netfold.sim.keys import Count, Share, count_of
 from netfold.sim.workload.data_readers import CLASSIFY, SEPARATE, load_pieces
 from netfold.sim.workload.model import Data, Density, Parts, Rows, TaskSettings
+from netfold.sim.workload.model_task import Batches, Draw
 from netfold.sim.workload.models.built_in import BuiltIn
 from netfold.sim.workload.models.text import Windows, attend, check_heads, no_tokens
-from netfold.sim.workload.task import Batches, Draw
 from netfold.sim.workload.workload import keyed
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.keys import keys, written
-from netfold.sim.workload.layers import place_tensors
 from netfold.sim.workload.model import Data, Density, Model, ModelFacts, Parts, Rows, TaskSettings
-from netfold.sim.workload.model_probe import probe
-from netfold.sim.workload.task import ModelTask
+from netfold.sim.workload.model_probe import tensors_of
+from netfold.sim.workload.model_task import ModelTask
 from netfold.sim.workload.weights import drawing
 
 
@@ -51,6 +49,9 @@ class BuiltIn(Model):
     def known(self) -> ModelFacts:
         """The facts, found anew."""
         defaults = written(type(self)())
+        with torch.device("meta"):  # there a pass takes no memory
+            module = self.module()
+            tensors = tensors_of(module, lambda: module(*self.inputs()).sum())
         return ModelFacts(
             title=self.title,
             meaning=(type(self).__doc__ or "").strip(),
@@ -66,7 +67,7 @@ class BuiltIn(Model):
             },
             sample_bytes=self.sample_bytes,
             rows=self.rows,
-            tensors=tensors_of(self),
+            tensors=tensors,
         )
 
     def task(self, settings: TaskSettings) -> ModelTask:
@@ -79,28 +80,3 @@ class BuiltIn(Model):
 @lru_cache(maxsize=64)
 def _facts(model: BuiltIn) -> ModelFacts:
     return model.known()
-
-
-def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
-    """The parameters in gradient-ready order, from a pass without values, which takes no memory."""
-    with torch.device("meta"):
-        module = model.module()
-        probed = probe(module, lambda: module(*model.inputs()).sum())
-    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-    places = {name: position for position, name in enumerate(probed.order)}
-    for name, part in module.named_modules():
-        if isinstance(part, nn.LSTM):
-            places |= _fused(part, name, places)
-    return place_tensors(
-        Described(name, shapes[name], probed.layers[name]) for name in sorted(places, key=places.__getitem__)
-    )
-
-
-def _fused(lstm: nn.LSTM, name: str, places: Mapping[str, int]) -> dict[str, int]:
-    """The order on a CPU, where a layer of an LSTM is one operator: it gives all of its gradients at once."""
-    names = [
-        f"{name}.{part}_l{layer}"
-        for layer in reversed(range(lstm.num_layers))
-        for part in ("weight_ih", "weight_hh", "bias_hh", "bias_ih")
-    ]
-    return dict(zip(names, sorted(places[parameter] for parameter in names), strict=True))

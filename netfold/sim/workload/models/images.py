@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from netfold.sim.workload.data_readers import Images, load_pictures
 from netfold.sim.workload.model import Data, Parts, TaskSettings
+from netfold.sim.workload.model_task import Batches, Draw
 from netfold.sim.workload.models.built_in import BuiltIn
-from netfold.sim.workload.task import Batches, Draw
 from netfold.sim.workload.workload import keyed
 
 SMALL_IMAGES = (

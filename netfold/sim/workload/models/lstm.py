@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.kernels.functions import expm1s, exps, log1ps, logs
+from netfold.kernels.exp_log import expm1s, exps, log1ps, logs
 from netfold.sim.keys import Count
 from netfold.sim.workload.data_readers import load_words
 from netfold.sim.workload.model import Data, Density, Parts, Rows, TaskSettings
+from netfold.sim.workload.model_task import Draw
 from netfold.sim.workload.models.built_in import BuiltIn
 from netfold.sim.workload.models.text import NextTokens, Vocabulary, next_token_loss, no_tokens
-from netfold.sim.workload.task import Draw
 
 _PLAYS = "38 plays by Shakespeare"
 _BOTH = f"{_PLAYS} and the King James Bible"

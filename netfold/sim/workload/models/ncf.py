@@ -16,9 +16,9 @@ from torch.nn import functional
 from netfold.sim.keys import Pair
 from netfold.sim.workload.data_readers import Ratings, load_movielens
 from netfold.sim.workload.model import Data, Density, ModelFacts, Parts, Rows, TaskSettings
+from netfold.sim.workload.model_task import Batches, Draw
 from netfold.sim.workload.models.built_in import BuiltIn
 from netfold.sim.workload.models.text import no_tokens
-from netfold.sim.workload.task import Batches, Draw
 from netfold.sim.workload.workload import keyed
 
 USERS, ITEMS = 943, 1682

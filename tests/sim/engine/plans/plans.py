@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import MERGEABLE, Merge
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     NEVER_PS,
     NONE,
     AtpServer,

@@ -14,7 +14,7 @@ from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.merge import Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import (
+from netfold.sim.engine.engine_data import (
     Completion,
     Fate,
     Flow,
