@@ -375,7 +375,7 @@ def compare(
     Variants of equal workload are compared: with the same variant of a baseline, by default the first run;
     those of a single run with its own baseline. `baseline` may also be a variant's name. `sort` ranks the
     rows, best first: "aggregation", or what else `netfold compare --help` lists. `draw()` of the result is a
-    figure.
+    figure, and `report(folder)` writes a page about all runs.
 
     Raises
     ------

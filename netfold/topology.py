@@ -1,6 +1,7 @@
 """Topologies without a run: what there are, what they measure, how they look, and files of them.
 
     netfold.topology.measure("fat_tree", set={"k": 8})          # all measures; print shows the tables
+    netfold.topology.size(256, price="1.2M")                    # of each kind the best network for that money
     netfold.topology.draw("mine.yaml", variant="ring")          # SVG; .save("mine.svg")
     netfold.topology.export("torus", "graphml", set={"dimensions": [4, 4]})
 
@@ -12,6 +13,7 @@ scenario.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -19,6 +21,9 @@ import networkx as nx
 from netfold.errors import NetfoldError
 from netfold.sim.report.display import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
+from netfold.sim.scenario.profile_keys import read_prices
+from netfold.sim.studies.network_sizes import NetworkSizes
+from netfold.sim.studies.network_sizes import size_networks as size
 from netfold.sim.studies.topology_study import (
     BYTES,
     Measurements,
@@ -31,7 +36,7 @@ from netfold.sim.studies.topology_study import (
 )
 from netfold.sim.studies.topology_study import export as export_text
 
-__all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
+__all__ = ["Measurements", "NetworkSizes", "draw", "export", "graph", "kinds", "measure", "size"]
 
 
 def kinds() -> dict[str, TopologyKind]:
@@ -57,6 +62,7 @@ def measure(
     variants: Sequence[str] = (),
     bytes: int | str = BYTES,
     workers: int | None = None,
+    prices: str | Path | None = None,
 ) -> Measurements:
     """Measure networks, with an estimate of the all-reduce time of every collective.
 
@@ -66,13 +72,16 @@ def measure(
         Of the gradient that every worker contributes: a number, or text such as "100MB".
     workers
         On as many hosts, rack by rack; by default those of a scenario, else all hosts.
+    prices
+        YAML file with prices and powers of parts; by default those of a scenario, else netfold's.
 
     Raises
     ------
     ScenarioError, NetfoldError
         A network cannot be made, or there are more workers than hosts.
     """
-    return measurements(_all(given, set, variants), bytes, workers)
+    table = None if prices is None else read_prices(str(prices))
+    return measurements(_all(given, set, variants), bytes, workers, prices=table)
 
 
 def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:

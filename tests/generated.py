@@ -225,6 +225,10 @@ def all_keys() -> str:
     profiles = header["properties"]["profiles"]
     parts = [_section("The file", {**header, "description": ""}, definitions)]
     parts.append(_section("`profiles`", profiles, definitions))
+    prices = definitions["Prices"]
+    parts.append(_section("`prices`", prices, definitions))
+    for key, listed in prices["properties"].items():
+        parts.append(_section(f"`prices.{key}`", listed, definitions))
     for name, section in variant["properties"].items():
         for path in ("", *NESTED.get(name, ())) if name != "name" else ():
             schema = section

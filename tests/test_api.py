@@ -97,7 +97,9 @@ def test_a_run_has_figures_as_objects(run: netfold.Run) -> None:
     assert figure._repr_svg_().startswith("<?xml")
     assert str(figure) == f"<SVG of {len(figure)} bytes>"
     assert not (run.path / "figures").exists()
-    with pytest.raises(NetfoldError, match=r"no figure 'bound'\n  allowed: grid, throughput, bounds, "):
+    with pytest.raises(
+        NetfoldError, match=r"no figure 'bound'\n  allowed: grid, accuracy, throughput, bounds, "
+    ):
         run.figure("bound")
     with pytest.raises(NetfoldError, match="figure 'grid' has nothing to show of it"):
         run.figure("grid")

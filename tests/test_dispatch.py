@@ -48,6 +48,7 @@ TRIED = "gradients on which a codec is tried: any will do"
 PYTORCHS = "of PyTorch, which is pinned"
 WHOLE = "whole numbers, exact in any order"
 DIFFERENT = "the numbers differ, and the chosen ones are sorted or marked: a set"
+PROVEN = "a whole number that is proven to be the least, whatever the way to it"
 ALLOWED = {
     ("netfold/homomorphic/codecs/auto.py", "in_block @ digits_per_member"): WHOLE,
     ("netfold/homomorphic/codecs/auto.py", "members @ digits_per_member"): WHOLE,
@@ -65,6 +66,12 @@ ALLOWED = {
         "netfold/kernels/processor.py",
         "probe @ right.repeat(1, _PROBE_SIZE)",
     ): "asks PyTorch how it multiplies",
+    ("netfold/topologies/exact_bisection.py", "import scipy.optimize"): PROVEN,
+    (
+        "netfold/topologies/exact_bisection.py",
+        "from scipy.optimize import Bounds, LinearConstraint, milp",
+    ): PROVEN,
+    ("netfold/topologies/exact_bisection.py", "from scipy.sparse import coo_array"): PROVEN,
     ("netfold/sim/workload/hardware.py", "generator.gamma(1 / variance, variance)"): SCALAR,
     ("netfold/sim/workload/hardware.py", "generator.standard_normal()"): SCALAR,
     ("netfold/sim/workload/synthetic.py", "math.exp"): NUMPYS_BITS,

@@ -211,7 +211,7 @@ def run(  # noqa: PLR0913  one argument an option
     """
     scenario = _read_scenario(file, sets, seed, no_code)
     from netfold.kernels.processor import pin
-    from netfold.sim.results.metrics import require_metrics
+    from netfold.sim.report.columns import require_metrics
 
     require_metrics(columns)
     if not native:

@@ -199,17 +199,61 @@ def topology_measure(
             min=1, help="Workers, rack by rack; by default those of the scenario, else one on every host."
         ),
     ] = None,
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Prices and powers of parts; by default the scenario's, else netfold's."
+        ),
+    ] = None,
     as_json: JsonOrText = False,
 ) -> None:
     """Measure networks without simulating them, and estimate the all-reduce time of every collective.
 
     Of a scenario, its own collectives are estimated as it sets them; others have their defaults.
     """
+    from netfold.sim.scenario.profile_keys import read_prices
     from netfold.sim.studies.topology_study import measurements
 
     size_bytes = _size_of(size)
+    price_table = None if prices is None else read_prices(prices)
     networks = _networks(network, sets, variant)
-    show(measurements(networks, size_bytes, workers, partial(typer.echo, err=True)), as_json)
+    reporter = partial(typer.echo, err=True)
+    show(measurements(networks, size_bytes, workers, reporter, price_table), as_json)
+
+
+@topology.command("size")
+def topology_size(
+    hosts: Annotated[int, typer.Option(min=2, help="Hosts; a network may have a tenth more.")],
+    price: Annotated[
+        str | None, typer.Option(metavar="AMOUNT", help="What a network may cost in US dollars: 1.2M, 800k.")
+    ] = None,
+    cost_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="'KIND KEY=VALUE …'",
+            help="A network that all may cost as much as: 'leaf_spine leaves=16 spines=8 hosts_per_leaf=16'.",
+        ),
+    ] = None,
+    bisection: Annotated[
+        str | None, typer.Option(metavar="RATE", help="The least bisection of a network: 12.8Tbps.")
+    ] = None,
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Rate of all links.")] = "100Gbps",
+    prices: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML file with prices and powers; by default netfold's."),
+    ] = None,
+    as_json: JsonOrText = False,
+) -> None:
+    """Size networks of every kind for a number of hosts, so that they can be compared.
+
+    \b
+    With --price or --cost-of: the one with the largest bisection for that money.
+    With --bisection: the cheapest that has it.
+    """
+    from netfold.sim.studies.network_sizes import size_networks
+
+    aim = {"price": price, "cost_of": cost_of, "bisection": bisection}
+    show(size_networks(hosts, **aim, rate=rate, prices=prices), as_json)
 
 
 @topology.command("export")

@@ -214,20 +214,26 @@ class _Log:
 # `netfold report`, and the report that `run` and `sweep` write once their results are printed.
 
 
+COMPARISON_FOLDER = Path("comparison")
+"""Where the page of several runs is written by default."""
 NoReport = Annotated[
     bool, typer.Option("--no-report", help="Write no figures and no page; `netfold report` does it later.")
 ]
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run or sweep folder, or several run folders.")
+    ],
     figure: Annotated[
         str, typer.Option(metavar="FIGURE", help="Write only this figure, for a paper or a document.")
     ] = "",
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="SVG or PDF file of the figure; by default figures/FIGURE-INCHESin.pdf."
+            metavar="PATH",
+            help="File of the figure, SVG or PDF, by default figures/FIGURE-INCHESin.pdf; without --figure "
+            "the folder of the page of several runs, by default comparison.",
         ),
     ] = None,
     width: Annotated[
@@ -240,18 +246,31 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write the figures and the HTML report of a run or a sweep, or write them again.
+    """Write the figures and the page of a run or a sweep, or write them again; or one page of several runs.
+
+    The page of several runs answers as `netfold compare` does: within variants of equal workload, and divided
+    by the first run. It names variants with the number of their run.
 
     \b
     netfold report runs/latest
     netfold report runs/latest --figure bounds --out bounds.svg
+    netfold report runs/mine/* --out compared
 
     The page and figures/ have the names of figures: throughput, bounds, training and others, and of a sweep
     its metrics.
     """
-    if out is not None and not figure:
-        raise typer.BadParameter("--out names the file of one figure; give --figure, too")
-    print_line(write_report(folder, figure, width, out))
+    if len(folders) > 1:
+        from netfold.sim.report.compare import compare  # late: polars is slow to import
+
+        folder = COMPARISON_FOLDER if figure or out is None else out
+        print_line(compare(folders).report(folder, figure, width, out if figure else None))
+    elif out is not None and not figure:
+        raise typer.BadParameter(
+            "the report of one run is in its folder; give --figure, whose file this is, or several runs",
+            param_hint="--out",
+        )
+    else:
+        print_line(write_report(folders[0], figure, width, out))
 
 
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:

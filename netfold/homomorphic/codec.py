@@ -363,6 +363,7 @@ class DecodeError(RuntimeError):
 
 
 def codec_kinds() -> dict[str, Callable[..., Codec]]:
+    """What makes each registered codec from its options, by kind in alphabetical order."""
     return dict(sorted(registered(Codec).items()))
 
 

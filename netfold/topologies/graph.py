@@ -5,8 +5,8 @@ Nodes carry `kind` ("host" or "switch"), `tier` (0 for hosts, 1 for their switch
 edge's `rate_bps`, `delay_ps` and `buffer_bytes`. `validate` checks the full contract. Hosts and switches are
 in the order of insertion everywhere else.
 
-Nodes of some generated graphs also carry `PLACES`, and tori and hypercubes their `dimensions`, a tuple of
-ints, as an attribute of the graph.
+Nodes of some generated graphs also carry `PLACES`; graphs of tori, hypercubes and hyperx have their
+`dimensions`, a tuple of ints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any
 
@@ -30,8 +30,8 @@ HOST_ATTRIBUTES = {"kind": HOST, "tier": 0, "profile": ""}
 
 # Where a node is in a regular graph: attributes that it may have.
 PLACES = {
-    "coordinates": "a tuple of ints",  # place of a switch in a torus or hypercube
-    "group": "an int",  # a group of a dragonfly; a pod of a fat tree or of rails
+    "coordinates": "a tuple of ints",  # place of a switch in a torus, hypercube or hyperx
+    "group": "an int",  # a group of a dragonfly; a pod of a fat tree, a clos or rails
     "island": "an int",  # GPUs that share NVLink switches
     "rail": "an int",  # GPUs that have the same place in their island
     "server": "an int",  # marks a switch that stands for the ports of a server; any number
@@ -134,7 +134,7 @@ def add_link(graph: nx.Graph, a: str, b: str, link: LinkSpec) -> None:
             f"{where(graph)}{a!r} and {b!r} are linked already; two nodes have one link each way, "
             "for more capacity raise its rate_bps"
         )
-    graph.add_edge(a, b, **asdict(link))
+    graph.add_edge(a, b, **vars(link))
 
 
 def hosts(graph: nx.Graph) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import product
@@ -153,6 +153,14 @@ class Generated(Links, Topology):
         """Hosts, switches and links, by closed forms; the counts are valid."""
         raise TypeError(f"{type(self).__name__} must define counts()")
 
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        """Networks of this kind to choose one from, with `hosts` hosts or a few more; by default none.
+
+        `links` are fields that all have, such as `rate_bps`. Some may fail `check`.
+        """
+        yield from ()
+
     def check(self) -> None:
         """Check what the counts must satisfy together; each by itself is valid."""
 
@@ -186,6 +194,26 @@ class Generated(Links, Topology):
                     "s"
                 ) else f"{key} can be {most} at most"
         return self.growing[0], f"use smaller values of {', '.join(self.growing)}"
+
+
+def divisors(number: int) -> list[int]:
+    """All of them, ascending."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def steps(most: int) -> list[int]:
+    """Counts to choose from: powers of 2 and thrice these up to `most`, and that."""
+    regular = {count << power for count in (1, 3) for power in range(most.bit_length())}
+    return [*sorted(count for count in regular if count < most), most]
+
+
+def lattices(switches: int) -> Iterator[tuple[int, ...]]:
+    """The ways to put so many switches into one to three dimensions of two or more, the smallest first."""
+    for first in divisors(switches):
+        for second in divisors(switches // first):
+            sizes = first, second, switches // first // second
+            if sizes == tuple(sorted(sizes)) and sizes[-1] > 1:
+                yield tuple(size for size in sizes if size > 1)
 
 
 def _fits(topology: Generated) -> bool:
@@ -320,3 +348,85 @@ def _load(size: int) -> Fraction:
     if size == 2:
         return Fraction(1, 2)
     return Fraction(size * size // 4, 2 * size)  # k/8 or (k² − 1)/(8k)
+
+
+# What fat_tree and clos have in common: pods of edge and aggregation switches under a core.
+
+
+class Pods(NamedTuple):
+    """How many of what a folded Clos network of three tiers has."""
+
+    pods: int
+    edges: int
+    """Edge switches of a pod."""
+    hosts: int
+    """Hosts of an edge switch."""
+    aggregations: int
+    """Aggregation switches of a pod, each linked to all its edge switches."""
+    cores: int
+    """Core switches of each aggregation switch: those of switch j of all pods are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreeTiers(Generated):
+    """Pods of edge and aggregation switches, with hosts below and a core above."""
+
+    kind: ClassVar[str]
+
+    uplink_rate_bps: int = like(
+        "rate_bps", "Rate of the links between edge and aggregation switches; by default `rate`."
+    )
+    uplink_delay_ps: int | None = optional("Delay of these links; by default `delay`.")
+    core_rate_bps: int = like(
+        "uplink_rate_bps", "Rate of the links to core switches; by default `uplink_rate`."
+    )
+    core_delay_ps: int | None = optional("Delay of the links to core switches; by default `uplink_delay`.")
+
+    def parts(self) -> Pods:
+        """Its pods and what is in each."""
+        raise TypeError(f"{type(self).__name__} must define parts()")
+
+    def counts(self) -> Counts:
+        """Hosts, switches and links of the class's closed forms."""
+        pods, edges, hosts, aggregations, cores = self.parts()
+        links = edges * (hosts + aggregations) + aggregations * cores
+        return Counts(
+            pods * edges * hosts, pods * (edges + aggregations) + aggregations * cores, 2 * pods * links
+        )
+
+    def facts(self) -> Facts:
+        """The closed forms of the class; no bisection with an odd number of pods."""
+        pods, edges, hosts, aggregations, cores = self.parts()
+        pod_bps = min(
+            edges * hosts * self.rate_bps,
+            edges * aggregations * self.uplink_rate_bps,
+            aggregations * cores * self.core_rate_bps,
+        )
+        bisection = None if pods % 2 else pods // 2 * pod_bps
+        return Facts(*self.counts(), 6, bisection, aggregations * cores)
+
+    def graph(self) -> nx.Graph:
+        """Hosts h0 …, switches pod0edge0 …, pod0agg0 …, core0 …."""
+        pods, edges, hosts, aggregations, cores = self.parts()
+        graph = new_graph(self.kind)
+        for index in range(pods * edges * hosts):
+            add_host(graph, f"h{index}", group=index // (edges * hosts))
+        for tier, role, number in ((1, "edge", edges), (2, "agg", aggregations)):
+            for pod, index in product(range(pods), range(number)):
+                add_switch(graph, f"pod{pod}{role}{index}", tier, self.switch, group=pod)
+        for core in range(aggregations * cores):
+            add_switch(graph, f"core{core}", 3, self.switch)
+        host, uplink = self.link(), self.link(self.uplink_rate_bps, self.uplink_delay_ps)
+        core_delay = self.uplink_delay_ps if self.core_delay_ps is None else self.core_delay_ps
+        core_link = self.link(self.core_rate_bps, core_delay)
+        for pod in range(pods):
+            for edge in range(edges):
+                name, first = f"pod{pod}edge{edge}", (pod * edges + edge) * hosts
+                for index in range(first, first + hosts):
+                    add_link(graph, f"h{index}", name, host)
+                for aggregation in range(aggregations):
+                    add_link(graph, name, f"pod{pod}agg{aggregation}", uplink)
+            for aggregation, core in product(range(aggregations), range(cores)):
+                add_link(graph, f"pod{pod}agg{aggregation}", f"core{aggregation * cores + core}", core_link)
+        validate(graph)
+        return graph

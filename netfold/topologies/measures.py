@@ -14,6 +14,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.topologies import exact_bisection
 from netfold.topologies.graph import hosts, racks, server_ports, switches, validate
 
 # The exact bisection of a topology, by all divisions of its switches.
@@ -438,12 +439,13 @@ def _parts(fabric: SwitchFabric, hops: NDArray[np.int32], outward: bool) -> Iter
 # The bisection of a topology: the smallest rate, in one direction, between two equal halves of the hosts.
 #
 # It is the least maximum flow between two halves of the hosts (one apart if their number is odd), over all
-# splits into such halves. Finding it is NP-hard in general, so there are three steps:
+# splits into such halves. Finding it is NP-hard in general, so there are four steps:
 #
 # - exact, by all divisions of the switches, where interchangeable ones leave few (`by_divisions`);
 # - at most the cheapest of some divisions (`cheapest_cut_bps`);
 # - at least what traffic with fixed shortest paths can carry across any cut (`uniform_bound_bps`,
-#   `worst_bound_bps`).
+#   `worst_bound_bps`);
+# - exact, by an integer program between these bounds, if SciPy is there and the network small.
 #
 # Every cut is a sum of rates of links, so it is a multiple of their greatest common divisor: bounds that
 # leave room for only one multiple are the exact number.
@@ -465,9 +467,14 @@ class Bounds(NamedTuple):
 
 
 def bisection(
-    graph: nx.Graph, fabric: SwitchFabric | None = None, hops: NDArray[np.int32] | None = None
+    graph: nx.Graph,
+    fabric: SwitchFabric | None = None,
+    hops: NDArray[np.int32] | None = None,
+    *,
+    may_search: bool = True,
 ) -> Bounds:
-    # The arrays of the graph and the `distances` are given where they are known already.
+    # The arrays of the graph and the `distances` are given where they are known already. The integer program
+    # is tried if it `may_search`: that takes some seconds.
     fabric = fabric_of(graph) if fabric is None else fabric
     exact = by_divisions(graph)
     if exact is not None:
@@ -478,7 +485,16 @@ def bisection(
     low = _whole(uniform_bound_bps(fabric, hops), unit)
     if low < high and fabric.rack_rows.size**2 * fabric.rate_bps.size <= WORST_WORK_MAX:
         low = max(low, _whole(worst_bound_bps(fabric, hops), unit))
-    return Bounds(min(low, high), high)
+    if low < high and may_search and exact_bisection.is_available():
+        once = fabric.source < fabric.target
+        links = np.stack([fabric.source[once], fabric.target[once], fabric.rate_bps[once]], axis=1)
+        alike = [
+            exact_bisection.Rack(row, rate_bps, rates.count(rate_bps))
+            for row, rates in zip(fabric.rack_rows.tolist(), fabric.host_rates_bps, strict=True)
+            for rate_bps in sorted(set(rates))
+        ]
+        exact = exact_bisection.by_program(links, alike, (low, high))
+    return Bounds(min(low, high), high) if exact is None else Bounds(exact, exact)
 
 
 def uniform_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:
@@ -547,8 +563,16 @@ class NetworkCost(NamedTuple):
         return sum(sum(by_rate.values()) for by_rate in self.cables.values())
 
 
-def cost(graph: nx.Graph) -> NetworkCost:
-    """Switches, ports and cables of a valid graph.
+class Cable(NamedTuple):
+    """A cable between two nodes, for both directions."""
+
+    ends: tuple[str, str]
+    rate_bps: int
+    length: str  # one of LENGTHS
+
+
+def cables_of(graph: nx.Graph) -> tuple[list[Cable], str]:
+    """The cables of a valid graph, and how their length classes were told apart.
 
     Delays decide how long cables are if at least one is so short that it stays within a row. Otherwise a
     delay stands for more than a cable, as the default of 1 us does, and tiers decide.
@@ -559,20 +583,35 @@ def cost(graph: nx.Graph) -> NetworkCost:
         (a, b, edge) for a, b, edge in graph.edges(data=True) if inside.get(a) != b and inside.get(b) != a
     ]
     by_delay = any(edge["delay_ps"] <= _ROW_PS for _, _, edge in cabled)
-    cables: dict[str, Counter[int]] = {length: Counter() for length in LENGTHS}
+    cables = [
+        Cable(
+            (a, b),
+            edge["rate_bps"],
+            _by_delay(edge["delay_ps"]) if by_delay else _by_tier(graph, a, b, at_hosts),
+        )
+        for a, b, edge in cabled
+    ]
+    return cables, BY_DELAY if by_delay else BY_TIER
+
+
+def cost(graph: nx.Graph) -> NetworkCost:
+    """Switches, ports and cables of a valid graph."""
+    inside = server_ports(graph)
+    at_hosts = {*inside, *hosts(graph)}
+    lengths: dict[str, Counter[int]] = {length: Counter() for length in LENGTHS}
     ports: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-    for a, b, edge in cabled:
-        length = _by_delay(edge["delay_ps"]) if by_delay else _by_tier(graph, a, b, at_hosts)
-        cables[length][edge["rate_bps"]] += 1
-        for end in (a, b):
-            ports[end in at_hosts][edge["rate_bps"]] += 1
+    cables, length_rule = cables_of(graph)
+    for ends, rate_bps, length in cables:
+        lengths[length][rate_bps] += 1
+        for end in ends:
+            ports[end in at_hosts][rate_bps] += 1
     tiers = Counter(graph.nodes[name]["tier"] for name in switches(graph) if name not in inside)
     return NetworkCost(
         dict(sorted(tiers.items())),
         _fastest_first(ports[False]),
         _fastest_first(ports[True]),
-        {length: _fastest_first(rate_counts) for length, rate_counts in cables.items() if rate_counts},
-        BY_DELAY if by_delay else BY_TIER,
+        {length: _fastest_first(rate_counts) for length, rate_counts in lengths.items() if rate_counts},
+        length_rule,
     )
 
 

@@ -157,27 +157,37 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Poli
         `room_bytes`, or the policy is not for such a graph.
     """
     validate(graph)
-    nodes = (*hosts(graph), *switches(graph))
+    hosts_count, nodes = len(hosts(graph)), (*hosts(graph), *switches(graph))
     index = {name: row for row, name in enumerate(nodes)}
-    links = sorted((index[a], index[b]) for edge in graph.edges for a, b in (edge, edge[::-1]))
-    edges = [graph.edges[nodes[source], nodes[target]] for source, target in links]
-    link_source, link_target = np.array(links, dtype=np.int32).T.copy()
-    fabric = fabric_of(link_source, link_target, len(hosts(graph)))
+    data = [graph.nodes[name] for name in nodes]
+    ends = np.array([(index[a], index[b]) for a, b in graph.edges], np.int32)
+    both_ways = np.concatenate([ends, ends[:, ::-1]])
+    order = np.lexsort((both_ways[:, 1], both_ways[:, 0]))
+    link_source, link_target = both_ways[order].T.copy()
+    edges = [edge for _, _, edge in graph.edges(data=True)]
+
+    def of_links(key: str) -> NDArray[np.int64]:
+        return np.tile(np.array([edge[key] for edge in edges], np.int64), 2)[order]
+
+    fabric = fabric_of(link_source, link_target, hosts_count)
     check_room(fabric, room_bytes)
     tables = policy.make_tables(graph, fabric)
     return Network(
         nodes=nodes,
-        profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
-        tiers=tuple(graph.nodes[name]["tier"] for name in nodes),
+        profiles=tuple(node["profile"] for node in data),
+        tiers=tuple(node["tier"] for node in data),
         server_ports=frozenset(index[name] for name in server_ports(graph)),
-        is_host=np.array([graph.nodes[name]["kind"] == "host" for name in nodes]),
-        island=np.array([graph.nodes[name].get("island", -1) for name in nodes], dtype=np.int64),
-        link_names=tuple(f"{nodes[source]}->{nodes[target]}" for source, target in links),
+        is_host=np.arange(len(nodes)) < hosts_count,
+        island=np.array([node.get("island", -1) for node in data], dtype=np.int64),
+        link_names=tuple(
+            f"{nodes[source]}->{nodes[target]}"
+            for source, target in zip(link_source.tolist(), link_target.tolist(), strict=True)
+        ),
         link_source=link_source,
         link_target=link_target,
-        rate_bps=np.array([edge["rate_bps"] for edge in edges], dtype=np.int64),
-        delay_ps=np.array([edge["delay_ps"] for edge in edges], dtype=np.int64),
-        buffer_bytes=np.array([edge["buffer_bytes"] for edge in edges], dtype=np.int64),
+        rate_bps=of_links("rate_bps"),
+        delay_ps=of_links("delay_ps"),
+        buffer_bytes=of_links("buffer_bytes"),
         policy=policy,
         tables=tables,
         detours=None if policy.find_detours is None else policy.find_detours(graph, tables),

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.compiled import kernel
+from netfold.kernels.keyed import mix_plain, splitmix64
 from netfold.topologies.graph import TopologyError, switches, where
 
 # Tables of next hops: from every switch to every other, in two bytes a pair.
@@ -158,22 +159,23 @@ class TablesBuilder:
         )
 
 
-# Dimension-order routing on tori and hypercubes: all hops of one dimension, then all of the next.
+# Dimension-order routing on tori, hypercubes and HyperX: all hops of one dimension, then all of the next.
 #
 # Also e-cube routing (Sullivan and Bashkow, ISCA 1977; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987).
-# There is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round.
-# Where both ways are equally long, a packet goes to the next higher coordinate from an even one and to the
+# There is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round,
+# or all its switches are linked and it takes one hop (HyperX: Ahn et al., SC 2009). In a ring,
+# where both ways are equally long, a packet goes to the next higher coordinate from an even one and to the
 # next lower from an odd one, so that neighbours load both ways. Deadlock is not modelled: buffers here drop,
 # or never fill.
 
 
-_HINT = "use routing: ecmp, or a torus or a hypercube"
+_HINT = "use routing: ecmp, or a torus, hypercube or hyperx"
 
 
 def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     """Tables with the one port that dimension order takes.
 
-    The graph has `dimensions`, the sizes of the rings, and every switch has `coordinates`.
+    The graph has `dimensions`, the sizes of the rings or complete graphs, and every switch has `coordinates`.
 
     Raises
     ------
@@ -185,7 +187,8 @@ def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     strides = np.append(np.cumprod(dimensions[::-1])[::-1][1:], 1)
     at = np.empty(positions.shape[0], np.int64)
     at[number] = np.arange(positions.shape[0])  # the switch at each place, by the place's number
-    ports = _port_of(graph, fabric, dimensions, positions)
+    is_complete = fabric.far_end.size == int((dimensions - 1).sum()) * fabric.switches_count
+    ports = _port_of(graph, fabric, dimensions, positions, is_complete)
     builder = TablesBuilder(fabric)
     for switch in range(fabric.switches_count):
         ahead = (positions - positions[switch]) % dimensions  # hops upwards round each ring, to every target
@@ -193,7 +196,7 @@ def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
         hops, size = ahead[np.arange(first.size), first], dimensions[first]
         is_even = positions[switch][first] % 2 == 0
         is_up = (2 * hops < size) | ((2 * hops == size) & is_even)
-        step = np.where(is_up, 1, -1)
+        step = hops if is_complete else np.where(is_up, 1, -1)
         here = positions[switch][first]
         following = number[switch] + ((here + step) % size - here) * strides[first]
         builder.add_single(ports[switch].towards(at[following]))
@@ -252,17 +255,21 @@ def _numbering(
 
 
 def _port_of(
-    graph: nx.Graph, fabric: SwitchLinks, dimensions: NDArray[np.int64], positions: NDArray[np.int64]
+    graph: nx.Graph,
+    fabric: SwitchLinks,
+    dimensions: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    is_complete: bool,
 ) -> list[_Ports]:
-    """The port of each switch towards each of its neighbours, once they are known to be those of rings."""
+    """The port of each switch towards each neighbour, once they are known to be those of every dimension."""
     names = switches(graph)
-    rings = int(np.minimum(dimensions - 1, 2).sum())  # neighbours of every switch
+    expected = int((dimensions - 1 if is_complete else np.minimum(dimensions - 1, 2)).sum())
     ports = []
     for switch, name in enumerate(names):
         begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
         neighbours = fabric.far_end[begin:end]
         apart = (positions[neighbours] - positions[switch]) % dimensions
-        is_near = ((apart == 0) | (apart == 1) | (apart == dimensions - 1)).all(axis=1)
+        is_near = is_complete | ((apart == 0) | (apart == 1) | (apart == dimensions - 1)).all(axis=1)
         is_one = (apart != 0).sum(axis=1) == 1
         if not (is_near & is_one).all():
             other = names[int(neighbours[int(np.flatnonzero(~(is_near & is_one))[0])])]
@@ -270,10 +277,10 @@ def _port_of(
                 f"{where(graph)}switches {name!r} and {other!r} are linked "
                 f"and are not next to each other in one dimension; {_HINT}"
             )
-        if neighbours.size != rings:
+        if neighbours.size != expected:
             raise PolicyError(
                 f"{where(graph)}switch {name!r} has {neighbours.size} links to switches, "
-                f"dimensions {tuple(dimensions.tolist())} need {rings}; {_HINT}"
+                f"dimensions {tuple(dimensions.tolist())} need {expected}; {_HINT}"
             )
         ports.append(_Ports(neighbours))
     return ports
@@ -335,6 +342,7 @@ def port_costs(graph: nx.Graph, fabric: SwitchLinks) -> NDArray[np.int64] | None
 
 _WORD = 64
 _LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorting
+_COMPILED_SWITCHES = 512  # from here on compiled code is worth its import: 20 s become 2 s with 7000 switches
 
 
 def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> Tables:
@@ -344,17 +352,24 @@ def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None)
     search: Then et al., VLDB 8(4), 2014): O(D · L · S / 64) for S switches, L links between them and a
     longest path of cost D.
     """
-    nearer = ports_nearer(fabric, costs)
+    is_large = fabric.switches_count >= _COMPILED_SWITCHES
+    nearer = compiled_ports_nearer(fabric, costs) if is_large else ports_nearer(fabric, costs)
     builder = TablesBuilder(fabric)
     for switch in range(fabric.switches_count):
         begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
-        bits = nearer[begin:end].view(np.uint8)
         if begin == end:  # the only switch
             builder.add_single(np.zeros(fabric.switches_count, np.int64))
             continue
-        flags = np.unpackbits(bits, axis=1, count=fabric.switches_count, bitorder="little")
-        builder.add(*_distinct(flags))
+        if is_large:
+            builder.add(*compiled_distinct(nearer[begin:end], fabric.switches_count))
+        else:
+            builder.add(*_distinct(_flags(nearer[begin:end], fabric.switches_count)))
     return builder.tables()
+
+
+def _flags(nearer: NDArray[np.uint64], targets: int) -> NDArray[np.uint8]:
+    # (ports, targets) of (ports, words).
+    return np.unpackbits(nearer.view(np.uint8), axis=1, count=targets, bitorder="little")
 
 
 def ports_nearer(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
@@ -414,6 +429,123 @@ def _distinct(flags: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], NDArray[np.i
     rows = words[:, 0] if words.shape[1] == 1 else words.view([("", np.uint64)] * words.shape[1])[:, 0]
     _, first, which = np.unique(rows, return_index=True, return_inverse=True)
     return flags[:, first].astype(np.bool_), which.reshape(-1)
+
+
+# The same two steps compiled, with the same bits, for large networks.
+
+
+def compiled_ports_nearer(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
+    # As `ports_nearer`.
+    count, words = fabric.switches_count, -(-fabric.switches_count // _WORD)
+    costs = np.ones(fabric.far_end.size, np.int64) if costs is None else costs
+    reached = np.zeros((int(costs.max(initial=1)) + 1, count, words), np.uint64)
+    every = np.arange(count)
+    reached[0, every, every // _WORD] = np.uint64(1) << (every % _WORD).astype(np.uint64)
+    unseen, nearer = ~reached[0], np.zeros((fabric.far_end.size, words), np.uint64)
+    latest, idle_steps = 0, 0
+    while idle_steps < len(reached):
+        latest += 1
+        is_new = search_step(fabric.far_end, fabric.first_port, costs, reached, latest, unseen, nearer)
+        idle_steps = 0 if is_new else idle_steps + 1
+    return nearer
+
+
+@kernel
+def search_step(
+    far_end: NDArray[np.int32],
+    first_port: NDArray[np.int64],
+    costs: NDArray[np.int64],
+    reached: NDArray[np.uint64],
+    latest: int,
+    unseen: NDArray[np.uint64],
+    nearer: NDArray[np.uint64],
+) -> bool:
+    """Find the targets at cost `latest` from every switch; `reached` has the last frontiers, by cost."""
+    kept, words, is_new = reached.shape[0], reached.shape[2], False
+    for switch in range(first_port.size - 1):
+        new, left = reached[latest % kept, switch], unseen[switch]
+        is_open = False
+        for word in range(words):
+            new[word] = 0
+            is_open |= left[word] != 0
+        if not is_open:
+            continue
+        for port in range(first_port[switch], first_port[switch + 1]):
+            if costs[port] <= latest:
+                beyond = reached[(latest - costs[port]) % kept, far_end[port]]
+                for word in range(words):
+                    new[word] |= beyond[word]
+        for word in range(words):
+            new[word] &= left[word]
+            left[word] &= ~new[word]
+            is_new |= new[word] != 0
+        for port in range(first_port[switch], first_port[switch + 1]):
+            if costs[port] <= latest:
+                beyond = reached[(latest - costs[port]) % kept, far_end[port]]
+                for word in range(words):
+                    nearer[port, word] |= beyond[word] & new[word]
+    return is_new
+
+
+def compiled_distinct(
+    nearer: NDArray[np.uint64], targets: int
+) -> tuple[NDArray[np.bool_], NDArray[np.integer]]:
+    # As `_distinct`, which puts the few columns in order that are left.
+    columns = np.zeros((nearer.shape[1] * _WORD, -(-nearer.shape[0] // _WORD)), np.uint64)
+    transpose_bits(nearer, columns)
+    which, first = np.empty(targets, np.int32), np.empty(targets, np.int32)
+    table = np.full(1 << (2 * targets).bit_length(), -1, np.int32)
+    first = first[: number_columns(columns, table, which, first)]
+    few = nearer[:, first // _WORD] >> (first % _WORD).astype(np.uint64) & np.uint64(1)
+    patterns, order = _distinct(few.astype(np.uint8))
+    return patterns, order[which]
+
+
+@kernel
+def transpose_bits(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> None:
+    """Make bit r of column c bit c of row r, in squares of 64 bits (Warren, Hacker's Delight, 7-3)."""
+    for begin in range(0, rows.shape[0], 64):
+        for word in range(rows.shape[1]):
+            square = columns[64 * word : 64 * word + 64, begin // 64]
+            for row in range(begin, min(begin + 64, rows.shape[0])):
+                square[row - begin] = rows[row, word]
+            half, mask = 32, np.uint64(0xFFFFFFFF)
+            while half:
+                shift, upper = np.uint64(half), 0
+                while upper < 64:
+                    swapped = ((square[upper] >> shift) ^ square[upper + half]) & mask
+                    square[upper] ^= swapped << shift
+                    square[upper + half] ^= swapped
+                    upper = (upper + half + 1) & ~half
+                half >>= 1
+                mask ^= mask << np.uint64(half)
+
+
+@kernel
+def number_columns(
+    columns: NDArray[np.uint64], table: NDArray[np.int32], which: NDArray[np.int32], first: NDArray[np.int32]
+) -> int:
+    """Number the distinct columns: `which` column each one is, where each is `first`, how many there are."""
+    count = 0
+    for target in range(which.size):
+        hashed = np.uint64(0)
+        for word in range(columns.shape[1]):
+            hashed = splitmix64(hashed ^ columns[target, word])
+        entry = np.int64(hashed & np.uint64(table.size - 1))
+        while True:
+            number = table[entry]
+            if number < 0:
+                table[entry] = number = count
+                first[count] = target
+                count += 1
+            is_same = True
+            for word in range(columns.shape[1]):
+                is_same &= columns[first[number], word] == columns[target, word]
+            if is_same:
+                which[target] = number
+                break
+            entry = (entry + 1) % table.size
+    return count
 
 
 # Valiant routing: minimally to a random intermediate group, then minimally to the target.
@@ -537,7 +669,7 @@ VALIANT = Policy(
 )
 DIMENSION_ORDER = Policy(
     "dimension_order",
-    "all hops of the first dimension of a torus or hypercube, then of the next",
+    "all hops of the first dimension of a torus, hypercube or hyperx, then of the next",
     make_tables=dimension_order_tables,
 )
 POLICIES = {policy.kind: policy for policy in (ECMP, SPRAY, VALIANT, DIMENSION_ORDER)}

@@ -450,6 +450,39 @@ def test_show_draws_into_a_file_or_a_folder(tmp_path: Path) -> None:
     assert "has 2 networks\n  choose one with --variant: switch, ring" in run("export", scenario).stderr
 
 
+PRICES = """
+switches: [{ports: 16, rate: 400Gbps, price: 1000, power: 10}]
+nics: [{rate: 100Gbps, price: 1}]
+cables: [{length: hall, rate: 400Gbps, medium: fibre, price: 2}]
+"""
+
+
+def test_measure_takes_prices(tmp_path: Path) -> None:
+    """6 switches, 32 network cards and 40 cables; and busbw 2(n − 1)/n of algbw, as nccl-tests has it."""
+    (tmp_path / "mine.yaml").write_text(PRICES)
+    result = run("measure", "leaf_spine", *LEAF_SPINE, "--prices", tmp_path / "mine.yaml", "--json")
+    (network,) = json.loads(result.stdout)["networks"]
+    ring = next(timed for timed in network["estimates"] if timed["collective"] == "ring")
+
+    assert network["bill"]["cost_usd"] == 6 * 1000 + 32 * 1 + 40 * 2
+    assert network["bill"]["optics"] == network["bill"]["cables"] == 40
+    assert ring["algbw_bytes_per_s"] == pytest.approx(1e8 / ring["seconds"])
+    assert ring["busbw_bytes_per_s"] == pytest.approx(2 * 31 / 32 * 1e8 / ring["seconds"])
+    shown_text = run("measure", "leaf_spine", *LEAF_SPINE, "--prices", tmp_path / "mine.yaml").stdout
+    assert ["price", "$6.11k"] in cells(shown_text)
+    assert "mine.yaml" in run("measure", "star", "--set", "hosts=2", "--prices", "none/mine.yaml").stderr
+
+
+def test_size_lists_a_network_of_each_kind(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(PRICES)
+    result = run("size", "--hosts", 16, "--price", "3.1k", "--prices", tmp_path / "mine.yaml")
+    networks = {row[0]: row for row in cells(result.stdout)}
+
+    assert networks["star"][2:5] == ["16", "1", "$1.05k"]
+    assert "for $3.10k; every switch is one that has a price." in result.stdout
+    assert "give one of a price" in run("size", "--hosts", 16).stderr
+
+
 def test_list_has_every_kind_and_key() -> None:
     text = run("list").stdout
 

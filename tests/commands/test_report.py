@@ -159,6 +159,27 @@ def test_a_report_that_fails_leaves_a_whole_run(
     assert run_command("report", latest).output == f"{folder}/report.html\n"
 
 
+def test_several_runs_have_one_page_in_a_folder_of_its_own(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for out in ("a", "b"):
+        assert run_command("run", write(tmp_path), "--no-report", "--out", tmp_path / out).exit_code == 0
+    runs, page = (tmp_path / "a" / "latest", tmp_path / "b" / "latest"), tmp_path / "page"
+
+    assert run_command("report", *runs, "--out", page).output == f"{page}/report.html\n"
+    assert {path.name for path in tmp_path.rglob("report.html")} == {"report.html"}
+    monkeypatch.chdir(tmp_path)
+    assert (
+        run_command("report", *runs, "--figure", "throughput").output
+        == "comparison/figures/throughput-3.3in.pdf\n"
+    )
+    figure = tmp_path / "throughput.svg"
+    assert run_command("report", *runs, "--figure", "throughput", "--out", figure).output == f"{figure}\n"
+    assert figure.read_bytes().startswith(b"<?xml")
+    alone = run_command("report", runs[0], "--out", page)
+    assert (alone.exit_code, "the report of one run is in its folder" in alone.output) == (2, True)
+
+
 def test_python_writes_none_until_asked(
     command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +450,7 @@ HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 BELOW = {  # commands by the words before them
     "": "demo run sweep validate compare report explain schema warm topology data models capture codecs "
     "switch calibrate examples new",
-    "topology": "list show measure export",
+    "topology": "list show measure size export",
     "data": "list fetch",
     "models": "list show measure",
     "codecs": "matrix study",

@@ -68,6 +68,16 @@ def torus(scene: Scene, found: Section) -> None:
     found["hosts_per_switch"] = _up(scene.hosts, switches)
 
 
+def clos(scene: Scene, found: Section) -> None:
+    pods, edges, aggregations = scene.one(2, 3), scene.one(1, 2), scene.one(1, 2)
+    found |= {"pods": pods, "edges_per_pod": edges, "aggregations": aggregations}
+    found |= {"cores": aggregations * scene.one(1, 2), "hosts_per_edge": _up(scene.hosts, pods * edges)}
+
+
+def slim_fly(scene: Scene, found: Section) -> None:
+    found |= {"q": 3, "hosts_per_switch": _up(scene.hosts, 18)}
+
+
 def jellyfish(scene: Scene, found: Section) -> None:
     on_switches("switches", 4, 6)(scene, found)
     found["degree"] = scene.one(2, 3)
@@ -626,6 +636,9 @@ FIXES: dict[str, Fix] = {
     "topology[ring]": on_switches("switches", 3, 4),
     "topology[hypercube]": on_switches("dimension", 1, 2, 3),
     "topology[torus]": torus,
+    "topology[clos]": clos,
+    "topology[hyperx]": torus,
+    "topology[slim_fly]": slim_fly,
     "topology[jellyfish]": jellyfish,
     "topology[dragonfly]": dragonfly,
     "topology[bcube]": bcube,

@@ -16,14 +16,17 @@ from netfold.kinds import registered
 from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, racks, switches, validate
 from netfold.topologies.kind import ParameterError, Topology
 from netfold.topologies.kinds.bcube import BCube
+from netfold.topologies.kinds.clos import Clos
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell
 from netfold.topologies.kinds.fat_tree import FatTree
 from netfold.topologies.kinds.hypercube import Hypercube
+from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.jellyfish import Jellyfish
 from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
+from netfold.topologies.kinds.slim_fly import SlimFly
 from netfold.topologies.kinds.star import Star
 from netfold.topologies.kinds.topohub import TopoHub
 from netfold.topologies.kinds.torus import Torus
@@ -95,6 +98,35 @@ def rails(draw: st.DrawFn) -> RailOptimized:
     )
 
 
+@st.composite
+def closes(draw: st.DrawFn) -> Clos:
+    aggregations = draw(few)
+    return Clos(
+        pods=draw(st.integers(2, 5)),
+        edges_per_pod=draw(few),
+        hosts_per_edge=draw(few),
+        aggregations=aggregations,
+        cores=aggregations * draw(few),
+        rate_bps=draw(rates),
+        uplink_rate_bps=draw(rates),
+        core_rate_bps=draw(rates),
+        core_delay_ps=draw(delays),
+    )
+
+
+@st.composite
+def lattices(draw: st.DrawFn) -> HyperX:
+    dimensions = draw(st.lists(st.integers(2, 4), min_size=1, max_size=3).map(tuple))
+    widths = st.lists(few, min_size=len(dimensions), max_size=len(dimensions)).map(tuple)
+    return HyperX(
+        dimensions=dimensions,
+        widths=draw(st.none() | widths),
+        hosts_per_switch=draw(few),
+        rate_bps=draw(rates),
+        fabric_rate_bps=draw(rates),
+    )
+
+
 TOPOLOGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     Star: st.builds(Star, hosts=st.integers(1, 40), rate_bps=rates),
     LeafSpine: st.builds(
@@ -105,6 +137,9 @@ TOPOLOGIES: dict[type[Any], st.SearchStrategy[Any]] = {
         uplink_rate_bps=rates,
     ),
     FatTree: fat_trees(),
+    Clos: closes(),
+    HyperX: lattices(),
+    SlimFly: st.builds(SlimFly, q=st.sampled_from([3, 4, 5]), hosts_per_switch=few, fabric_rate_bps=rates),
     Dumbbell: st.builds(
         Dumbbell, hosts_per_side=st.integers(1, 9), bottleneck_rate_bps=rates, rate_bps=rates
     ),
@@ -152,6 +187,18 @@ KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out 
     (LeafSpine(leaves=2, spines=3, hosts_per_leaf=4), (8, 5, 28, 4, 300, 3)),
     (FatTree(k=4), (16, 20, 96, 6, 800, 4)),
     (FatTree(k=4, hosts_per_edge=3, aggregations=1, core_links=1), (24, 13, 72, 6, 200, 1)),
+    (  # Jupiter's shape in small: 3 pods, 2:1 at the edge
+        Clos(pods=3, edges_per_pod=4, hosts_per_edge=4, aggregations=2, cores=6),
+        (48, 3 * 6 + 6, 2 * (48 + 24 + 18), 6, None, 6),
+    ),
+    (  # 256 hosts on three tiers, without the 16 pods of a fat tree
+        Clos(pods=4, edges_per_pod=8, hosts_per_edge=8, aggregations=8, cores=64),
+        (256, 4 * 16 + 64, 2 * 3 * 256, 6, 12800, 64),
+    ),
+    (HyperX(dimensions=(4, 4), hosts_per_switch=4), (64, 16, 2 * (64 + 48), 4, 1600, 2)),
+    (HyperX(dimensions=(4, 6), widths=(2, 1), hosts_per_switch=9), (216, 24, 624, 4, 3600, 2)),
+    (HyperX(dimensions=(5,)), (5, 5, 30, 3, None, 1)),
+    (SlimFly(q=5, hosts_per_switch=4), (200, 50, 2 * (200 + 175), 4, None, None)),
     (Dumbbell(hosts_per_side=3), (6, 2, 14, 3, 100, 1)),
     (Ring(switches=6, hosts_per_switch=4), (24, 6, 60, 5, 200, 2)),
     (Torus(dimensions=(4, 4, 2)), (32, 32, 224, 7, 1600, 120)),  # 5!/(2!·2!·1!) · 2 · 2
@@ -230,6 +277,9 @@ def test_jellyfish_is_regular_connected_and_within_moores_bound(topology: Jellyf
 A_GROUP = {"routers_per_group": 4, "hosts_per_router": 1, "global_links": 2}
 
 
+A_CLOS = {"pods": 2, "edges_per_pod": 1, "hosts_per_edge": 1, "aggregations": 2, "cores": 4}
+
+
 WRONG: list[tuple[Any, str, str]] = [
     (Star(hosts=0), "hosts", "star: hosts is 0, must be an int of at least 1"),
     (Ring(switches=2), "switches", "ring: switches is 2, must be an int of at least 3"),
@@ -252,6 +302,17 @@ WRONG: list[tuple[Any, str, str]] = [
     (FatTree(k=4, aggregations=3), "aggregations", "2 hosts_per_edge and 3 uplinks (aggregations), more"),
     (FatTree(k=4, core_links=3), "core_links", "have 2 edge switches and 3 core_links, more"),
     (FatTree(k=4, hosts_per_edge=True), "hosts_per_edge", "must be an int of at least 1"),
+    (Clos(**A_CLOS | {"pods": 1}), "pods", "must be an int of at least 2"),
+    (Clos(**A_CLOS | {"cores": 5}), "cores", "cores is 5, must be a multiple of the 2 aggregations"),
+    (HyperX(dimensions=(3, 1)), "dimensions", "must be a list of ints of at least 2"),
+    (
+        HyperX(dimensions=(3, 3), widths=(1,)),
+        "widths",
+        "widths has 1 numbers, must have one for each of the 2",
+    ),
+    (HyperX(dimensions=(3,), widths=(0,)), "widths", "must be a list of ints of at least 1"),
+    (SlimFly(q=2), "q", "must be an int of at least 3"),
+    (SlimFly(q=6), "q", "slim_fly: q is 6, must be a power of a prime; 2 divides it, not alone"),
     (Dragonfly(groups=2, **A_GROUP), "groups", "dragonfly: groups is 2, must be from 3 to 9"),
     (Dragonfly(groups=10, **A_GROUP), "groups", "dragonfly: groups is 10, must be from 3 to 9"),
     (Jellyfish(switches=5, degree=3), "degree", "5 switches of degree 3 have an odd number of ends"),
@@ -287,6 +348,9 @@ RIGHT: list[Any] = [
     FatTree(k=4, hosts_per_edge=1, aggregations=3),
     Dragonfly(groups=3, **A_GROUP),
     Dragonfly(groups=9, **A_GROUP),
+    Clos(**A_CLOS | {"cores": 2}),
+    HyperX(dimensions=(2,), widths=(1,)),
+    SlimFly(q=3),
     Jellyfish(switches=2, degree=1, seed=0),
     Jellyfish(switches=4, degree=3),
     RailOptimized(islands_per_pod=1, spines=0, gpus_per_island=2),
@@ -336,6 +400,14 @@ TOO_LARGE: list[tuple[Any, str, str]] = [
         "groups",
         "use 113 groups at most",
     ),
+    (Clos(**A_CLOS | {"pods": 10000}), "pods", "use 4095 pods at most"),
+    (
+        HyperX(dimensions=(16, 16), hosts_per_switch=80),
+        "hosts_per_switch",
+        "hosts_per_switch can be 63 at most",
+    ),
+    (SlimFly(q=19, hosts_per_switch=30), "hosts_per_switch", "hosts_per_switch can be 21 at most"),
+    (SlimFly(q=97), "q", "q can be 43 at most"),
     (RailOptimized(islands_per_pod=1000, spines=8), "islands_per_pod", "islands_per_pod can be 962 at most"),
 ]
 
@@ -420,6 +492,55 @@ def test_fat_tree_in_full() -> None:
     assert (
         rate_and_delay(FatTree(k=4, uplink_delay_ps=2, core_delay_ps=5).graph(), "pod0agg0", "core0")[1] == 5
     )
+
+
+def test_clos_of_k_pods_is_a_fat_tree() -> None:
+    tree, clos = FatTree(k=4), Clos(pods=4, edges_per_pod=2, hosts_per_edge=2, aggregations=2, cores=4)
+
+    assert tree.graph().edges == clos.graph().edges
+    assert tree.facts() == clos.facts()
+
+
+def test_hyperx_is_a_product_of_complete_graphs() -> None:
+    """Of networkx, with the widths of Ahn et al. as rates."""
+    graph = HyperX(dimensions=(3, 4, 2), widths=(1, 2, 5), fabric_rate_bps=GBPS).graph()
+    lattice = nx.cartesian_product(
+        nx.cartesian_product(nx.complete_graph(3), nx.complete_graph(4)), nx.complete_graph(2)
+    )
+    at = nx.get_node_attributes(graph, "coordinates")
+
+    assert {frozenset((at[a], at[b])) for a, b in fabric(graph).edges} == {
+        frozenset((*near, far) for near, far in edge) for edge in lattice.edges
+    }
+    assert rate_and_delay(graph, "s0_0_0", "s0_3_0")[0] == 2
+    assert rate_and_delay(graph, "s0_0_0", "s0_0_1")[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("q", "switches_count", "degree"),
+    [(3, 18, 5), (4, 32, 6), (5, 50, 7), (7, 98, 11), (8, 128, 12), (9, 162, 13), (17, 578, 25)],
+)
+def test_slim_fly_is_regular_with_diameter_2(q: int, switches_count: int, degree: int) -> None:
+    """As many switches, and links of each, as Besta and Hoefler (SC 2014) and Hafner (2004) give."""
+    topology = SlimFly(q=q)
+    topology.size()
+    inner = fabric(topology.graph())
+    reached = {
+        start: {start, *inner.adj[start], *(far for near in inner.adj[start] for far in inner.adj[near])}
+        for start in [*inner][:: q * q - 1]
+    }
+
+    assert len(inner) == switches_count
+    assert {*dict(inner.degree).values()} == {degree}
+    assert {len(switches) for switches in reached.values()} == {switches_count}
+
+
+def test_the_smallest_slim_fly_with_7_ports_is_hoffman_and_singletons() -> None:
+    """Of degree 7, with 50 vertices and no cycle of less than 5: there is one such graph."""
+    inner = fabric(SlimFly(q=5).graph())
+
+    assert nx.diameter(inner) == 2
+    assert nx.girth(inner) == 5
 
 
 @pytest.mark.parametrize(

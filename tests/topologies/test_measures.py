@@ -29,8 +29,16 @@ from netfold.topologies.graph import (
     racks,
     switches,
 )
+from netfold.topologies.kind import Topology
+from netfold.topologies.kinds.clos import Clos
+from netfold.topologies.kinds.dragonfly import Dragonfly
+from netfold.topologies.kinds.hypercube import Hypercube
+from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.rail_optimized import RailOptimized
+from netfold.topologies.kinds.slim_fly import SlimFly
 from netfold.topologies.kinds.star import star
+from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.measures import (
     ACROSS_HALL,
     BY_DELAY,
@@ -187,6 +195,53 @@ def test_bounds_meet_without_all_divisions(
     monkeypatch.setattr("netfold.topologies.measures.by_divisions", lambda graph: None)
 
     assert bisection(graph) == (expected_bps, expected_bps)
+
+
+def exact_by_program(graph: nx.Graph) -> int | None:
+    """What the integer program says, without divisions, and with lower bounds that say nothing."""
+    pytest.importorskip("scipy", reason="it is in the extra `exact`")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netfold.topologies.measures.by_divisions", lambda graph: None)
+        patch.setattr("netfold.topologies.measures.uniform_bound_bps", lambda fabric, hops: 0.0)
+        patch.setattr("netfold.topologies.measures.WORST_WORK_MAX", -1)
+        return bisection(graph).exact
+
+
+@examples(10)
+@given(topologies(switches_max=6, hosts_max=6))
+def test_the_integer_program_finds_the_least_flow(graph: nx.Graph) -> None:
+    assert exact_by_program(graph) == bisection_by_splits(graph)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        Clos(pods=2, edges_per_pod=3, hosts_per_edge=2, aggregations=2, cores=4),
+        Dragonfly(groups=4, routers_per_group=3, hosts_per_router=1, global_links=1),
+        HyperX(dimensions=(4, 3), hosts_per_switch=2, widths=(1, 2)),
+        Hypercube(dimension=4, hosts_per_switch=3),
+        RailOptimized(pods=2, islands_per_pod=2, gpus_per_island=2, spines=1),
+        Torus(dimensions=(4, 3)),
+    ],
+    ids=lambda topology: topology.kind,
+)
+def test_the_integer_program_finds_closed_forms(topology: Topology) -> None:
+    closed_form = topology.facts().bisection_bps
+
+    assert closed_form is not None
+    assert exact_by_program(topology.graph()) == closed_form
+
+
+def test_a_large_network_has_no_integer_program() -> None:
+    graph = on_switches(nx.random_regular_graph(13, 100, seed=1))  # 650 links between switches
+
+    assert exact_by_program(graph) is None
+
+
+def test_without_scipy_there_are_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netfold.topologies.exact_bisection.is_available", lambda: False)
+
+    assert bisection(SlimFly(q=3, hosts_per_switch=3).graph()).exact is None
 
 
 def test_fastest_links_do_not_overflow() -> None:

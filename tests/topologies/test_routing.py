@@ -29,7 +29,9 @@ from netfold.topologies.graph import (
     new_graph,
     switches,
 )
+from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.slim_fly import SlimFly
 from netfold.topologies.network import (
     Network,
     compile_network,
@@ -106,6 +108,28 @@ def check_next_links(graph: nx.Graph) -> None:
             nearer = [name for name in graph[source] if costs[name][target] == left[name]]
 
             assert next_links(network, node, other) == sorted(number[f"{source}->{name}"] for name in nearer)
+
+
+def tables_of(graph: nx.Graph, compiled: bool) -> list[object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("netfold.topologies.routing._COMPILED_SWITCHES", 0 if compiled else 10**9)
+        network = compile_network(graph)
+    return [table.tolist() for table in network.tables[1:]]
+
+
+@examples(30)
+@given(topologies())
+def test_compiled_tables_are_those_of_numpy(graph: nx.Graph) -> None:
+    assert tables_of(graph, compiled=True) == tables_of(graph, compiled=False)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [*(make() for make in KINDS.values()), SlimFly(q=7).graph(), on_switches(nx.complete_graph(140))],
+    ids=[*KINDS, "over 64 targets", "over 128 ports"],
+)
+def test_compiled_tables_of_every_kind(graph: nx.Graph) -> None:
+    assert tables_of(graph, compiled=True) == tables_of(graph, compiled=False)
 
 
 @examples(30)
@@ -233,6 +257,17 @@ def test_dimension_order(sizes: tuple[int, ...]) -> None:
         assert len(found) - 1 == nx.shortest_path_length(graph, found[0], found[-1])
 
 
+def test_dimension_order_on_hyperx_takes_one_hop_a_dimension() -> None:
+    graph = HyperX(dimensions=(4, 2, 5)).graph()
+    network = compile_network(graph, policy=ORDER)
+    for source, target in host_pairs(network):
+        found = nodes_on(network, source, path(network, source, target, 12345))
+        places = [graph.nodes[name]["coordinates"] for name in found[1:-1]]
+        first, last = places[0], places[-1]
+
+        assert list(dict.fromkeys((*last[:axis], *first[axis:]) for axis in range(4))) == places
+
+
 def test_dimension_order_loads_both_ways_of_an_even_ring_alike() -> None:
     """All pairs on a ring of 8: without the rule for ties one direction would carry 10 of 16 hops."""
     network = compile_network(torus((8,)), policy=ORDER)
@@ -278,7 +313,9 @@ def test_dimension_order_needs_coordinates_of_a_whole_torus(
 ) -> None:
     graph = torus((4, 3))
     change(graph)
-    with pytest.raises(TopologyError, match=f"{message}.*; use routing: ecmp, or a torus or a hypercube"):
+    with pytest.raises(
+        TopologyError, match=f"{message}.*; use routing: ecmp, or a torus, hypercube or hyperx"
+    ):
         compile_network(graph, policy=ORDER)
     compile_network(graph)  # which is no torus, but a network
 

@@ -64,7 +64,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
-from netfold.sim.results.metrics import Counted, counted_rounds
+from netfold.sim.results.breakdown import Counted, counted_rounds
 from netfold.sim.results.records import PhaseRecord, Records, RoundRecord, TimePart
 from netfold.units import PS_PER_US
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.engine_data import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
+from netfold.sim.plan.prices import Prices
 from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation
 from netfold.sim.workload.workload import GradientSource
@@ -337,6 +338,7 @@ class VariantPlan:
     """The place of each job in the scenario's list."""
     admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
     seed: int = field(default=1, compare=False)
+    prices: Prices | None = field(default=None, compare=False)  # None: those of netfold
 
     @property
     def job_names(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ nothing. The order of the variants changes nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -305,13 +306,18 @@ def groups_in(summary: Mapping[str, Any]) -> list[Group]:
 
 
 def answered_in(summary: Mapping[str, Any]) -> list[Group]:
-    """The groups that the answer is about: of jobs that come and go, all of a variant together."""
+    """The groups that the answer is about: of jobs that come and go, all of a variant together.
+
+    Such variants are compared where they have the same jobs.
+    """
     if not summary.get("jobs"):
         return groups_in(summary)
-    whole = []
+    by_jobs: dict[Hashable, list[Entry]] = {}
+    others = list(summary["variants"])
     for overview in summary["jobs"]:
-        jobs = [job for job in summary["variants"] if job["name"].partition("/")[0] == overview["variant"]]
-        whole.append(
+        jobs = [job for job in others if job["name"].partition("/")[0] == overview["variant"]]
+        others = [entry for entry in others if entry not in jobs]
+        by_jobs.setdefault(tuple(sorted(map(_key, jobs))), []).append(
             {
                 "name": overview["variant"],
                 "verdict": worst(job["verdict"] for job in jobs),
@@ -325,7 +331,51 @@ def answered_in(summary: Mapping[str, Any]) -> list[Group]:
                 "seeds": summary.get("seeds", ()),
             }
         )
-    return [Group("", tuple(whole), summary.get("baseline"), MAKESPAN.name)]
+    groups = [
+        Group(
+            "" if len(by_jobs) == 1 and not others else f"the jobs of {members[0]['name']}",
+            tuple(members),
+            summary.get("baseline"),
+            MAKESPAN.name,
+        )
+        for members in by_jobs.values()
+    ]
+    return [*groups, *groups_in({**summary, "variants": others})]
+
+
+def telling(summary: Mapping[str, Any], count: int) -> list[str]:
+    """At most so many variants, without their jobs, that say most of a run; by name, in its order.
+
+    The winner of each group, the next, and the baseline; then, one after the other, what has no time, as it
+    is stalled, or has that which is farthest from those of all that are chosen.
+    """
+    names = list(dict.fromkeys(map(_network, summary["variants"])))
+    groups = answered_in(summary)
+    leaders = [entry for rank in range(2) for group in groups for entry in group.ranked[rank : rank + 1]]
+    leaders += [group.baseline for group in groups if group.baseline is not None]
+    chosen = list(dict.fromkeys(map(_network, leaders)))[:count]
+    paces = [
+        {_network(entry): math.log(pace) for entry in group.members if (pace := group.pace(entry))}
+        for group in groups
+    ]
+
+    def distance(name: str) -> float:
+        return max(
+            (
+                min((abs(known[name] - known[other]) for other in chosen if other in known), default=0.0)
+                for known in paces
+                if name in known
+            ),
+            default=math.inf,
+        )
+
+    while len(chosen) < min(count, len(names)):
+        chosen.append(max((name for name in names if name not in chosen), key=distance))
+    return [name for name in names if name in chosen]
+
+
+def _network(variant: Entry) -> str:
+    return str(variant["name"]).partition("/")[0]
 
 
 def _traits(variant: Entry) -> dict[str, str]:
@@ -335,19 +385,24 @@ def _traits(variant: Entry) -> dict[str, str]:
     return {"job": variant["name"].partition("/")[2], **settings}
 
 
-def _key(variant: Entry) -> Hashable:
+def _key(variant: Entry) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(_traits(variant).items()))
 
 
 def _labels(firsts: Sequence[Entry]) -> list[str]:
-    """A label for every group, by one of its variants: those of its traits in which groups differ."""
+    """A label for every group, by one of its variants: as few of its traits as tell it from the others."""
     traits = [_traits(variant) for variant in firsts]
-    names = dict.fromkeys(name for trait_set in traits for name in trait_set)
-    differing = [name for name in names if len({trait_set.get(name) for trait_set in traits}) > 1]
-    if "job" in differing and len({trait_set["job"] for trait_set in traits}) == len(traits):
+    names = dict.fromkeys(("job", "model", *(name for trait_set in traits for name in trait_set)))
+    telling_names: list[str] = []
+    told = 1  # groups that are told apart
+    for name in names:
+        tried = [*telling_names, name]
+        if (count := len({tuple(map(trait_set.get, tried)) for trait_set in traits})) > told:
+            telling_names, told = tried, count
+    if telling_names == ["job"]:
         return [trait_set["job"] for trait_set in traits]
     return [
-        ", ".join(f"{name} {trait_set[name]}" for name in differing if trait_set.get(name))
+        ", ".join(f"{name} {trait_set[name]}" for name in telling_names if trait_set.get(name))
         for trait_set in traits
     ]
 
@@ -435,14 +490,12 @@ def answers(groups: Sequence[Group]) -> list[str]:
 
 def answer(group: Group) -> str:
     """Which variants come first, with what, how far before the baseline and the next; which miss a target."""
-    text = _outcome(group)
+    text = _outcome(group) if _first(group) else _nobody(group)
     return f"{group.label}: {text}" if group.label and text else text
 
 
 def _outcome(group: Group) -> str:
     first, question = _first(group), group.question
-    if not first:
-        return _nobody(group)
     fields = {
         "goal": _goal(group),
         "jobs": first[0]["metrics"].get("jobs"),

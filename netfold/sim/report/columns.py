@@ -15,9 +15,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from netfold.errors import DataError, names_hint
 from netfold.sim.report import words
 from netfold.sim.report.answer import Group
-from netfold.sim.results.metrics import BY_NAME, Unit, Values
+from netfold.sim.results.metrics import ALL, BY_NAME, RUN_TABLE, TYPES, Unit, Values
 
 _ANY_WIDTH = 100_000
 
@@ -29,6 +30,9 @@ _UNITS: dict[Unit, Callable[[Any], str]] = {
     Unit.TIME: words.time,
     Unit.BYTES: lambda value: words.scaled(value, "B"),
     Unit.RATE: lambda value: words.scaled(value, ""),
+    Unit.BYTE_RATE: lambda value: words.scaled(value, "B/s"),
+    Unit.MONEY: words.money,
+    Unit.POWER: lambda value: words.scaled(value, "W"),
     Unit.RATIO: words.times,
     Unit.SHARE: words.percent,
     Unit.ERROR: lambda value: words.NOTHING if value is None else words.error(value),
@@ -58,6 +62,25 @@ def format_metric(name: str, values: Values) -> str:
     """A metric of a variant as tables show it."""
     writer = _WRITERS.get(name)
     return writer(values) if writer else _UNITS.get(BY_NAME[name].unit, words.optional)(values.get(name))
+
+
+def require_metrics(columns: str) -> Sequence[str]:
+    """The names of metrics, which have commas between them; all that a run prints for "all", none for "".
+
+    Raises
+    ------
+    DataError
+        There is no such metric.
+    """
+    if columns == ALL:
+        return RUN_TABLE
+    names = columns.split(",") if columns else []
+    for name in names:
+        if name not in TYPES:
+            raise DataError(
+                f"--columns: there is no metric {name!r}", names_hint(name, [ALL, *TYPES], "metrics")
+            )
+    return names
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ comparison.table(); comparison.as_dict(); comparison.draw()
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +43,15 @@ from netfold.sim.report.columns import (
     TableColumn,
     left_out_of,
     metric_columns,
+    require_metrics,
     total_width,
 )
 from netfold.sim.report.display import Svg, VerbResult
+from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
-from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, TYPES, require_metrics
+from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # The terminal's table of a run: one line per variant, and notes below.
@@ -280,11 +282,13 @@ class Comparison(VerbResult):
     """What the summary says of jobs that come and go, for each variant with such jobs, and its run."""
     answers: tuple[str, ...] = ()
     """Who comes first in each group, by what the group is asked."""
+    folders: tuple[RunFolder, ...] = field(default=(), repr=False, compare=False)
+    """The runs, by number."""
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints; `jobs` only if there are any."""
-        comparison = asdict(replace(self, groups=()))
-        left_out = {"groups"} if self.jobs else {"groups", "jobs"}
+        comparison = asdict(replace(self, groups=(), folders=()))
+        left_out = {"groups", "folders"} if self.jobs else {"groups", "folders", "jobs"}
         return {name: value for name, value in comparison.items() if name not in left_out}
 
     @property
@@ -303,25 +307,71 @@ class Comparison(VerbResult):
 
     def table(self) -> Table:
         """A table that fits the terminal: runs by number, their names and the notes below."""
+        columns = self.columns()
+        keys_count = _KEYS_COUNT + any(column.heading == "group" for column in columns)
+        return FittingTable("", self._legend(), keys_count, columns, self.answers)
+
+    def columns(self) -> list[TableColumn]:
+        """The columns of the table."""
         rows = self.rows
         is_grouped = len({row.group for row in rows}) > 1
         left_out = () if any(group.has_skew for group in self.groups) else ("since_last_rank_us",)
         beside = {
             name: TableColumn(
-                "× baseline", [words.times(row.ratios[name]) for row in rows], is_right=True, is_ratio=True
+                "× baseline",
+                [words.times(row.ratios[name]) for row in rows],
+                is_right=True,
+                is_ratio=True,
+                values=[row.ratios[name] for row in rows],
             )
             for name in ("aggregation_elements_per_s", "iteration_time_us", "wire_bytes_up_per_worker")
         }
-        beside["aggregation_time_us"] = TableColumn("bottleneck", [Text(row.bottleneck) for row in rows])
-        columns = [
+        beside["aggregation_time_us"] = TableColumn(
+            "bottleneck", [Text(row.bottleneck) for row in rows], is_number=False
+        )
+        ranked_by = [SORTS[self.sort].name] if self.sort in SORTS else []
+        names = list(dict.fromkeys((*COMPARISON, *ranked_by)))
+        return [
             TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
             TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
-            TableColumn("variant", [Text(row.variant) for row in rows]),
-            *([TableColumn("group", [Text(row.group) for row in rows])] if is_grouped else []),
-            *metric_columns(COMPARISON, [row.metrics for row in rows], left_out, beside),
-            TableColumn("verdict", [verdict_text(row.verdict) for row in rows]),
+            TableColumn("variant", [Text(row.variant) for row in rows], is_number=False),
+            *(
+                [TableColumn("group", [Text(row.group) for row in rows], is_number=False)]
+                if is_grouped
+                else []
+            ),
+            *metric_columns(names, [row.metrics for row in rows], left_out, beside),
+            TableColumn("verdict", [verdict_text(row.verdict) for row in rows], is_number=False),
         ]
-        return FittingTable("", self._legend(), _KEYS_COUNT + is_grouped, columns, self.answers)
+
+    def report(
+        self,
+        folder: str | os.PathLike[str],
+        figure: str = "",
+        width_inches: float | None = None,
+        out: Path | None = None,
+    ) -> Path:
+        """Write a page about all variants of all runs, and its figures, into a folder; returns its path.
+
+        With the name of a `figure`, write only that one, as PDF of this width, or into the file `out`.
+
+        Raises
+        ------
+        DataError
+            There is one run, which has a report of its own; or the folder is that of a run or a sweep, or
+            something else has the place of a file.
+        UnwrittenError
+            The folder cannot be written.
+        """
+        from netfold.sim.report.html import write_comparison  # late: matplotlib is slow to import
+
+        if len(self.folders) == 1:
+            raise DataError(
+                f"{self.runs[0]}: no other run to compare with",
+                "give different runs, or report this one alone",
+            )
+        page = SideBySide(self.folders, self.notes, self.baseline, self.columns())
+        return write_comparison(page, Path(folder), figure, width_inches, out)
 
     def draw(self) -> Svg | None:
         """SVG of the aggregation times, the best rank first, split by what bounds them.
@@ -411,25 +461,18 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     against = {row.against for row in rows if row.against}
     name = base.name if len(loaded) > 1 or len(against) != 1 else against.pop()
     ranked = tuple(_ranked(rows, sort, groups))
-    return Comparison(name, ranked, notes, names, sort, groups, jobs, tuple(answers(_asked(loaded))))
-
-
-def _asked(runs: Sequence[RunFolder]) -> list[Group]:
-    """The groups that the answer is about; of several runs, variants are named with the run's number."""
-    if len(runs) == 1:
-        return answered_in(runs[0].summary)
-    entries = []
-    for number, run in enumerate(runs, start=1):
-        for entry in run.summary["variants"]:
-            variant, slash, job = entry["name"].partition("/")
-            entries.append({**entry, "name": f"{variant} of run {number}{slash}{job}"})
-    return groups_of(entries)
+    asked = loaded[0] if len(loaded) == 1 else joined(loaded)
+    told = tuple(answers(answered_in(asked.summary)))
+    return Comparison(name, ranked, notes, names, sort, groups, jobs, told, tuple(loaded))
 
 
 def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Runs whose folders have the same name are named by their paths."""
-    counts = Counter(map(name_of, runs))
-    return [replace(run, label=str(run.path)) if counts[name_of(run)] > 1 else run for run in runs]
+    """Runs with labels: their names, or their paths where several have the same name."""
+    names = [name_of(run) for run in runs]
+    return [
+        replace(run, label=str(run.path) if names.count(name) > 1 else name)
+        for run, name in zip(runs, names, strict=True)
+    ]
 
 
 def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> VariantRow:

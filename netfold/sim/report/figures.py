@@ -22,11 +22,12 @@ from netfold.sim.report.marks import Row, mark
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.over_time import message_times, over_time
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
+from netfold.sim.report.scores_over_time import scores_over_time
 from netfold.sim.report.trade_off import trade_off
 from netfold.sim.report.training_curves import learning
 from netfold.sim.report.words import fairness
+from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.results.records import NO_BUCKET
 from netfold.sim.results.summary import GOOD, kind
 
@@ -65,7 +66,7 @@ def job_chart(run: RunFolder) -> Figure | None:
     grid[-1].set_xlabel(unit)
     figure.suptitle("When each job waited and ran", x=0.01, ha="left", size=11, weight="bold")
     waits = style.PHASE_COLOURS["wait"]
-    shown_names = {"waits": waits, "runs": style.BLUE, "runs with its fallback": style.SKY}
+    shown_names = {"waits": waits, "runs": style.SLATE, "runs with its fallback": style.FALLBACK_SLATE}
     if not any(job["stay"]["fallback"] for _, jobs in panels for job in jobs):
         del shown_names["runs with its fallback"]
     if any(kind(job["verdict"]) not in GOOD for _, jobs in panels for job in jobs):
@@ -94,7 +95,7 @@ def _draw_job(axes: Any, row: int, job: dict[str, Any], factor_us: float, span_u
     arrival_us, stay = job["metrics"]["arrival_us"], job["stay"]
     admitted_us = span_us if stay["admitted_us"] is None else stay["admitted_us"]
     end_us = span_us if stay["end_us"] is None else stay["end_us"]
-    colour = style.SKY if stay["fallback"] else style.BLUE
+    colour = style.FALLBACK_SLATE if stay["fallback"] else style.SLATE
     colour = colour if kind(job["verdict"]) in GOOD else style.VERMILION
     for part, start_us, until_us, what in (
         ("waits", arrival_us, admitted_us, style.PHASE_COLOURS["wait"]),
@@ -371,22 +372,23 @@ def _magnify(
 _LINE_MARKS = ("|", "D", "s", "^")
 
 
-def drawers(run: RunFolder) -> dict[str, Callable[[RunFolder], Figure | None]]:
+def drawers(run: RunFolder) -> dict[str, Callable[[], Figure | None]]:
     """What draws each figure, by its name, in reading order; None if it has nothing to show."""
     labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
     return {
-        "grid": heat_map,
-        "throughput": throughput,
-        "bounds": bound_times,
-        "breakdown": partial(time_spent, labels=labels),
-        "bytes": partial(bytes_sent, labels=labels),
-        "tradeoff": trade_off,
-        "jobs": job_chart,
-        "network": over_time,
-        "messages": message_times,
-        "timeline": partial(timeline, labels=labels),
-        "utilisation": utilisation,
-        "training": learning,
+        "grid": partial(heat_map, run),
+        "accuracy": partial(scores_over_time, run),
+        "throughput": partial(throughput, run),
+        "bounds": partial(bound_times, run),
+        "breakdown": partial(time_spent, run, labels=labels),
+        "bytes": partial(bytes_sent, run, labels=labels),
+        "tradeoff": partial(trade_off, run),
+        "jobs": partial(job_chart, run),
+        "network": partial(over_time, run),
+        "messages": partial(message_times, run),
+        "timeline": partial(timeline, run, labels=labels),
+        "utilisation": partial(utilisation, run),
+        "training": partial(learning, run),
     }
 
 
@@ -395,7 +397,7 @@ def figures(run: RunFolder) -> dict[str, bytes]:
     svgs: dict[str, bytes] = {}
     with style.house_style():
         for name, draw in drawers(run).items():
-            figure = draw(run)
+            figure = draw()
             if figure is not None:
                 svgs[f"{name}.svg"] = style.to_svg(figure)
     return svgs

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,13 @@ from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
 from netfold.sim.report.display import Svg
 from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.network_drawing import busy_links
+from netfold.sim.report.over_time import not_drawn
 from netfold.sim.report.page import inlined, template_of
+from netfold.sim.report.settings import setup
+from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
-from netfold.sim.report.words import fairness, setup, warnings
-from netfold.sim.results.folder import RunFolder, first_seed, load
+from netfold.sim.report.words import fairness, warnings
+from netfold.sim.results.folder import RunFolder, first_seed, is_sweep, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
 from netfold.sim.results.summary import kind
 
@@ -81,15 +83,16 @@ BUCKETS_MAX = 12  # shown per variant
 OPEN_MAX = 8  # variants, up to which all tables that compare them are open
 TALL = 0.7  # height over width of a figure that is folded
 _KEY_FIGURES = {
-    "time_to_target": "training",
+    "time_to_target": "accuracy",
     "step_time": "bounds",
     "throughput": "throughput",
     "makespan": "jobs",
-    "score_at_time": "training",
+    "score_at_time": "accuracy",
 }
 """The figure that shows the answer to a question."""
 _TITLES = {
     "grid.svg": "grid",
+    "accuracy.svg": "scores over time",
     "throughput.svg": "throughput",
     "bounds.svg": "what the aggregation waits for",
     "breakdown.svg": "phases of the aggregation",
@@ -104,6 +107,10 @@ _TITLES = {
 }
 _CAPTIONS = {
     "grid.svg": "Every pair of the grid; darker is more time. Framed: the best of its row.",
+    "accuracy.svg": "The score on held-out data against simulated time. Dotted: the target, with a ring "
+    "where a variant reaches it; or the time when the first variant ends. Beside it: the time of the first "
+    "test that reached the target; or the scores by then. Shades and lines: from the least to the greatest "
+    "of several seeds, whose mean is drawn.",
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
     "The wire bound is that of dense sums: a codec that sends less can exceed it. The time in which "
     "some bucket is aggregated counts, so these rates favour variants that send late; iteration is the whole "
@@ -121,10 +128,10 @@ _CAPTIONS = {
     "included, and against the error of the sums. Filled: no other variant is as good in all three and "
     "better in one.",
     "network.svg": "Means over 48 equal stretches of a variant's time, and of queues the longest; 0 while "
-    "nobody waits for the network. At most 10 variants. Units: what one slot of a switch or one packet of a "
+    "nobody waits for the network. Units: what one slot of a switch or one packet of a "
     "window holds; those to send again have no packet on the way.",
     "messages.svg": "The share of all messages, of all workers and steps, that had arrived so long after "
-    "they began. At most 10 variants; a variant has the messages of all its jobs.",
+    "they began. A variant has the messages of all its jobs.",
     "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
     "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
     "it ran.",
@@ -144,6 +151,10 @@ _CAPTIONS = {
 }
 
 
+_OF_FEW = ("network.svg", "messages.svg")
+"""Figures that do not draw all of many variants."""
+
+
 def build_report(path: Path) -> Path:
     return write_report(first_seed(load(path)))
 
@@ -151,8 +162,7 @@ def build_report(path: Path) -> Path:
 def build_figure(path: Path, name: str, width_inches: float | None = None, out: Path | None = None) -> Path:
     """Write one figure of a run; see `write_figure`."""
     run = first_seed(load(path))
-    draw = {figure: partial(function, run) for figure, function in drawers(run).items()}
-    return write_figure(run.path, draw, name, width_inches, out)
+    return write_figure(run.path, drawers(run), name, width_inches, out)
 
 
 def write_figure(
@@ -185,7 +195,7 @@ def write_figure(
 
 def draw(run: RunFolder, name: str = "") -> Svg:
     """A figure of a run, by default the one that shows its answer; errors as `write_figure`."""
-    draw = {figure: partial(function, first_seed(run)) for figure, function in drawers(run).items()}
+    draw = drawers(first_seed(run))
     with house_style():
         answering = filter(None, (draw[key]() for key in _key_figures(run)))
         return to_svg(_drawn(run.path, draw, name) if name else next(answering))
@@ -210,8 +220,41 @@ def write_report(run: RunFolder) -> Path:
     return write_pages(run.path, svgs, render(run, svgs))
 
 
-def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
-    """HTML text of a run's report, with its figures embedded."""
+def write_comparison(
+    comparison: SideBySide,
+    folder: Path,
+    figure: str = "",
+    width_inches: float | None = None,
+    out: Path | None = None,
+) -> Path:
+    """Write a page about all variants of several runs, or one of its figures; returns what is written.
+
+    Raises
+    ------
+    DataError
+        The folder is that of a run or a sweep; or as `write_pages` and `write_figure`.
+    UnwrittenError
+        The folder cannot be written.
+    """
+    if (folder / "summary.json").exists() or is_sweep(folder):
+        raise DataError(
+            f"{folder}: is a run or a sweep, which has a report of its own", "name another folder"
+        )
+    run = joined(comparison.runs)
+    if out is None:
+        with files.writing(folder, files.WRITABLE_HINT):
+            folder.mkdir(parents=True, exist_ok=True)
+    if figure:
+        return write_figure(folder, drawers(run), figure, width_inches, out)
+    svgs = figures(run)
+    return write_pages(folder, svgs, render(run, svgs, comparison))
+
+
+def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | None = None) -> str:
+    """HTML text of a run's report, with its figures embedded.
+
+    With a `comparison`, of several runs, the run is all of them joined.
+    """
     template = template_of(Path(__file__).with_name("template.html"))
     variants = run.summary["variants"]
     groups = groups_in(run.summary)
@@ -228,7 +271,10 @@ def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
     return template.render(
         words=words,
         summary=run.summary,
-        warnings=[*warnings(run.summary), *note_of(run.circumstances)],
+        warnings=[*(comparison.notes if comparison else note_of(run.circumstances)), *warnings(run.summary)],
+        comparison=comparison,
+        run=run,
+        command_of=_command,
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         counted_checks=Counter((check["name"], check["verdict"]) for check in run.checks).items(),
@@ -264,7 +310,6 @@ def render(run: RunFolder, svgs: Mapping[str, bytes]) -> str:
         links=_busiest_links(run),
         links_max=LINKS_MAX,
         rows_max=ROWS_MAX,
-        command=_command(run),
         unfinished=run.summary.get("unfinished", []),
         missing=[file for file in run.summary.get("inputs", ()) if not file.get("kept", True)],
         version=run.circumstances["version"],
@@ -275,7 +320,9 @@ def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
     """The figure that shows the answer, and the others."""
     shown = {
         name: {
-            **inlined(name.removesuffix(".svg"), svg, _CAPTIONS[name]),
+            **inlined(
+                name.removesuffix(".svg"), svg, _CAPTIONS[name] + (not_drawn(run) if name in _OF_FEW else "")
+            ),
             "title": _TITLES[name],
             "is_tall": height_of(svg) > TALL,
         }

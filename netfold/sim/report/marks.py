@@ -25,6 +25,8 @@ Row = Mapping[str, str | float | None]
 _ROWS = "rows_of_mark"
 POINTS_MAX = 30
 """The most points of a line that have a mark of their own."""
+_POINTS_OF_ALL = 150
+"""So too of all lines of some axes together, but at least a tenth of that for each."""
 _UNSEEN = 0.004  # opacity of a mark that is only found by a pointer; without any it would not be drawn
 _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_us", words.time),
@@ -42,9 +44,12 @@ def mark(artist: Artist, *rows: Row) -> None:
     vars(artist)[_ROWS] = rows
 
 
-def mark_points(axes: Axes, points: Sequence[tuple[float, float]], rows: Sequence[Row]) -> None:
-    """Marks on a line, which are not seen, at some of its points."""
-    step = -(-len(points) // POINTS_MAX)
+def mark_points(
+    axes: Axes, points: Sequence[tuple[float, float]], rows: Sequence[Row], lines_count: int = 1
+) -> None:
+    """Marks on one of several lines, which are not seen, at some of its points."""
+    most = min(POINTS_MAX, max(_POINTS_OF_ALL // max(1, lines_count), _POINTS_OF_ALL // 10))
+    step = -(-len(points) // most)
     if points:
         xs, ys = zip(*points[::step], strict=True)
         mark(axes.scatter(xs, ys, s=90, color="#000000", alpha=_UNSEEN, linewidth=0), *rows[::step])

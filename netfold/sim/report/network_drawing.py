@@ -139,7 +139,7 @@ class _Nodes:
         }
         marks = {"host": Line2D([], [], color=style.MIDDLE_GREY, marker="o", linestyle="", markersize=5)}
         if profiles & {*look.aggregates}:
-            marks["switch that can aggregate"] = Line2D([], [], markerfacecolor=style.BLUE, **square)
+            marks["switch that can aggregate"] = Line2D([], [], markerfacecolor=style.SLATE, **square)
         if profiles - {*look.aggregates}:
             marks["switch"] = Line2D([], [], markerfacecolor="white", **square)
         colour = style.BLACK if look.busy else style.MIDDLE_GREY
@@ -196,7 +196,7 @@ class _Nodes:
         anywhere = between if in_rows else self._gap_points([*hosts, *inner], room_inches)
         self._dots(axes, hosts, "o", min(7.0, 0.62 * between), style.MIDDLE_GREY, "white")
         self._names(axes, hosts, between if in_rows else _FACING * min(between, anywhere), 5.5)
-        for names, fill in ((able, style.BLUE), ([name for name in inner if name not in able], "white")):
+        for names, fill in ((able, style.SLATE), ([name for name in inner if name not in able], "white")):
             self._dots(axes, names, "s", max(4.0, min(12.0, 0.5 * gap)), fill, style.BLACK)
         self._names(axes, inner, gap * (_FACING if self._drawn.boxes and not in_rows else 1), 8.0)
 
@@ -361,7 +361,7 @@ class _Classes:
             box = {
                 "boxstyle": "round,pad=0.6",
                 "facecolor": "#d6e8f3" if is_able else "white" if node_class.tier else "#f0f0f0",
-                "edgecolor": style.BLUE if is_able else style.DARK_GREY,
+                "edgecolor": style.SLATE if is_able else style.DARK_GREY,
                 "linewidth": 1.4,
             }
             text = "\n".join(self._lines(node_class, within.get(node_class, []), is_able))

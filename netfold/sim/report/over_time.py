@@ -9,11 +9,12 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from netfold.sim.report import style, words
+from netfold.sim.report.answer import telling
 from netfold.sim.report.marks import mark_points
-from netfold.sim.report.training_curves import line_style, plain_ticks
+from netfold.sim.report.training_curves import Looks, looks_of, plain_ticks
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.series import LINK_BUSY, QUANTITIES, QUEUE
 from netfold.units import PS_PER_US
@@ -27,7 +28,7 @@ _SPREAD_MIN = 1.05  # of the longest time over the shortest
 
 
 def over_time(run: RunFolder) -> Figure | None:
-    """A row for each quantity, a line for each of the first variants; None if the run did not record any."""
+    """A row for each quantity, a line for each of the most telling variants; None if none is recorded."""
     looks = _looks(run)
     series = run.series.filter(pl.col("variant").is_in(list(looks)))
     if series.is_empty():
@@ -50,13 +51,13 @@ def over_time(run: RunFolder) -> Figure | None:
     for axes, quantity in zip(panels, shown, strict=True):
         for variant, look in looks.items():
             rows = series.filter(quantity=quantity, variant=variant)
-            _draw_series(axes, quantity, rows, look)
+            _draw_series(axes, quantity, rows, look, len(looks))
         axes.set_title(_title(quantity))
         axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
         axes.set_ylim(bottom=0)
     ends_us = series.group_by("variant").agg(pl.col("time_us").max())["time_us"].to_list()
     first_us = float(series["time_us"].min())  # type: ignore[arg-type]  # there are some
-    _time_axis(panels[-1], "since the network was first used", (first_us, max(ends_us)), _is_far(ends_us))
+    time_axis(panels[-1], "since the network was first used", (first_us, max(ends_us)), is_far(ends_us))
     _legend(figure, looks, series["variant"])
     return figure
 
@@ -67,7 +68,9 @@ def _title(quantity: str) -> str:
     return "the longest queue, µs on the wire" if quantity == QUEUE else quantity
 
 
-def _draw_series(axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, Any]) -> None:
+def _draw_series(
+    axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, Any], lines_count: int
+) -> None:
     factor = 100.0 if quantity == LINK_BUSY else 1.0
     times, values = rows["time_us"].to_list(), [factor * value for value in rows["value"]]
     axes.plot(times, values, **{**look, "marker": ""})
@@ -79,11 +82,12 @@ def _draw_series(axes: Axes, quantity: str, rows: pl.DataFrame, look: dict[str, 
             {"variant": variant, "link": where, "time_us": time_us, name: value}
             for variant, where, time_us, value in rows.select("variant", "where", "time_us", "value").rows()
         ],
+        lines_count,
     )
 
 
 def message_times(run: RunFolder) -> Figure | None:
-    """The distribution of the times of messages, a line for each of the first variants.
+    """The distribution of the times of messages, a line for each of the most telling variants.
 
     None if the messages of each variant took about equally long, or there are few.
     """
@@ -115,32 +119,39 @@ def message_times(run: RunFolder) -> Figure | None:
     ends = min(of_line[0] for of_line in lines.values()), max(of_line[-1] for of_line in lines.values())
     axes.set_ylim(0, 102)
     axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
-    _time_axis(axes, "from the start of a message to its arrival", ends, _is_far(ends))
+    time_axis(axes, "from the start of a message to its arrival", ends, is_far(ends))
     _legend(figure, looks, pl.Series(list(lines)))
     return figure
 
 
-def _looks(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """The style of each of the first variants, as in every figure."""
-    names = list(dict.fromkeys(entry["name"].partition("/")[0] for entry in run.summary["variants"]))
-    return {name: line_style(number, len(names)) for number, name in enumerate(names[:VARIANTS_MAX])}
+def _looks(run: RunFolder) -> Looks:
+    """The style of each variant that is drawn, as in every figure."""
+    looks = looks_of(run)
+    return {name: looks[name] for name in telling(run.summary, VARIANTS_MAX)}
 
 
-def _is_far(times_us: Sequence[float]) -> bool:
+def not_drawn(run: RunFolder) -> str:
+    """Which variants the figures of this file leave out, and why; empty if none."""
+    names = ", ".join(name for name in looks_of(run) if name not in _looks(run))
+    return names and f" Drawn are the first two, the baseline and those whose times differ most; not {names}."
+
+
+def is_far(times_us: Sequence[float]) -> bool:
     return max(times_us) > _FAR * min(times_us)
 
 
-def _time_axis(axes: Axes, label: str, ends_us: tuple[float, float], is_logarithmic: bool) -> None:
+def time_axis(axes: Axes, label: str, ends_us: tuple[float, float], is_logarithmic: bool) -> None:
     if is_logarithmic:
         axes.set_xscale("log")
         axes.set_xlim(0.95 * ends_us[0], 1.05 * ends_us[1])
         plain_ticks(axes.xaxis, ends_us)
     else:
         axes.set_xlim(0, 1.02 * ends_us[1])
+        axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: words.time(value) if value > 0 else "0"))
     axes.set_xlabel(label)
 
 
-def _legend(figure: Figure, looks: dict[str, dict[str, Any]], names: pl.Series) -> None:
+def _legend(figure: Figure, looks: Looks, names: pl.Series) -> None:
     shown = [name for name in looks if name in {*names.to_list()}]
     style.legend_below(figure, [Line2D([], [], **{**looks[name], "marker": ""}) for name in shown], shown)

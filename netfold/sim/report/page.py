@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 _FOLDER = Path(__file__).parent
-_DARK = {
+DARK = {
     "#ffffff": "#161616",
     "#000000": "#e6e6e6",
     "#1a1a1a": "#e6e6e6",
@@ -23,9 +23,9 @@ _DARK = {
     "#f4f4f4": "#262626",
     "#d6e8f3": "#12384d",
     "#e7d4e8": "#5d4a5f",
-    "#0072b2": "#3f9fda",
-    "#332288": "#8f84e0",
-    "#882255": "#d0629b",
+    "#0072b2": "#2a7fd4",
+    "#332288": "#6457d6",
+    "#882255": "#b8336f",
 }
 """Colours of figures that a dark page needs otherwise: paper, ink, greys, and those too dark to see on it."""
 _TAG = re.compile(r"<[^>]+>")
@@ -34,6 +34,8 @@ _COLOUR = re.compile(r'((?:fill|stroke)(?:: |="))(#[0-9a-fA-F]{6})')
 _LONG_NUMBER = re.compile(r"(\.\d\d)\d+")
 _PLACE = re.compile(r' (?:d|x|y|points|transform)="[^"]*"')
 _UNTURNED = re.compile(r' transform="rotate\(-0 [^"]*"')
+_LINE_END = re.compile(r" \n(?=[A-Z])")  # in a path
+_BETWEEN = re.compile(r">\s+<")
 _FONT = re.compile(r"font-family: [^;\"]+; ")
 _LOOK = (
     'fill="var(--000000,#000000)" stroke-linejoin="round" '
@@ -54,7 +56,7 @@ def template_of(path: Path) -> jinja2.Template:
     )
     script = (_FOLDER / "page.js").read_text("utf-8")
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-    dark = "; ".join(f"--{light[1:]}: {colour}" for light, colour in _DARK.items())
+    dark = "; ".join(f"--{light[1:]}: {colour}" for light, colour in DARK.items())
     templates.globals |= {
         "style": Markup(
             (_FOLDER / "page.css").read_text("utf-8")
@@ -73,7 +75,7 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
     referenced = {*_REFERENCE.findall(body)}
 
     def changed(match: re.Match[str]) -> str:
-        tag = _COLOUR.sub(_themed, match[0])
+        tag = _LINE_END.sub("", _COLOUR.sub(_themed, match[0]))
         tag = _PLACE.sub(lambda place: _LONG_NUMBER.sub(r"\1", place[0]), _UNTURNED.sub("", tag))
         tag = _FONT.sub("", tag)
         tag = re.sub(
@@ -81,7 +83,7 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
         )
         return _REFERENCE.sub(lambda ids: f"{ids[0][: -len(ids[1])]}{name}-{ids[1]}", tag)
 
-    drawn = _TAG.sub(changed, body)
+    drawn = _BETWEEN.sub("><", _TAG.sub(changed, body))
     drawn = re.sub(r"<style.*?</style>", "", drawn, count=1, flags=re.DOTALL)
     label = f'role="img" aria-labelledby="{name}-caption" {_LOOK}'
     return {
@@ -93,4 +95,4 @@ def inlined(name: str, svg: bytes, caption: str = "") -> dict[str, Any]:
 
 def _themed(match: re.Match[str]) -> str:
     what, colour = match[1], match[2].lower()
-    return f"{what}var(--{colour[1:]},{colour})" if colour in _DARK else match[0]
+    return f"{what}var(--{colour[1:]},{colour})" if colour in DARK else match[0]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter
 
 from netfold.sim.report import style, words
 from netfold.sim.report.causes import Parts, cause_name, short
@@ -17,7 +18,7 @@ from netfold.sim.report.marks import mark
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
     "link": "#332288",
     "loopback": "#88ccee",
-    "host": style.BLACK,
+    "host": "#4b2e14",
     "window": "#ddcc77",
     "timer": "#882255",
     "latency": "#999933",
@@ -66,6 +67,9 @@ def ranked_bars(bars: Sequence[VariantBar], title: str) -> Figure | None:
     if max(times_us) > _LINEAR_MAX * min(times_us):
         left.set_xscale("log")
         left.set_xlim(min(times_us) / factor_us / 2, max(times_us) / factor_us * 1.1)
+        left.xaxis.set_minor_formatter(
+            NullFormatter()
+        )  # otherwise it labels them with formulas where few fit
         left.xaxis.set_major_formatter(lambda value, _: _tick(value * factor_us))
         left.set_xlabel("time, logarithmic")
     else:

@@ -36,8 +36,9 @@ SLATE = "#64798c"  # of bars that all mean the same
 LIGHT_GREY, MIDDLE_GREY, DARK_GREY = "#d4d4d4", "#9a9a9a", "#5c5c5c"
 ON_DARK, ON_LIGHT = "#fefefe", "#1b1b1b"
 """Texts on a colour, which stay as they are where the page is dark."""
+FALLBACK_SLATE = "#b3c7d6"
 VARIANT_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
-"""Of variants in the order of the scenario, in every figure."""
+"""Of variants in the order of the scenario, in every figure; no phase, message or cause has one of them."""
 
 WIDTH_INCHES = 9.0
 """The width of figures of a page."""
@@ -57,21 +58,21 @@ PHASE_COLOURS = {
     "backward": MIDDLE_GREY,
     "more passes": DARK_GREY,
     "update": "#7b6f5d",
-    "encode": ORANGE,
+    "encode": "#c3d94e",
     "wait": "#e7d4e8",
-    "decode": GREEN,
+    "decode": "#4f9430",
 }
-_KNOWN_LABELS = {
-    "values": BLUE,
+KNOWN_LABELS = {
+    "values": "#9a8cf0",
     "values exponents": "#f4a582",
-    "index": SKY,
-    "exponents": PURPLE,
-    "index + exponents": YELLOW,
-    "fallback": VERMILION,
+    "index": "#ffaabb",
+    "exponents": "#b2772a",
+    "index + exponents": "#c9efc0",
+    "fallback": "#e07bea",
 }
 _OTHER_LABELS = (
-    *(BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),
-    *("#fb9a99", "#003c6b", "#35978f", "#c9b18b", "#4d9221", "#a50f15"),
+    *("#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),
+    *("#003c6b", "#c9b18b", "#a50f15"),
 )
 _BUSY = LinearSegmentedColormap.from_list("busy", ["#dcdcdc", "#f3d28a", ORANGE, VERMILION, "#6b1700"])
 _LEGEND_CHARACTERS_PER_INCH = 125 / WIDTH_INCHES
@@ -215,7 +216,7 @@ def label_colours(labels: Iterable[str]) -> dict[str, str]:
     more label in the report moves it to the next free colour.
     """
     present = dict.fromkeys(labels)
-    colours = {label: _KNOWN_LABELS[label] for label in present if label in _KNOWN_LABELS}
+    colours = {label: KNOWN_LABELS[label] for label in present if label in KNOWN_LABELS}
     for label in sorted(present.keys() - colours.keys()):
         start = zlib.crc32(label.encode()) % len(_OTHER_LABELS)
         free = itertools.chain(_OTHER_LABELS[start:], _OTHER_LABELS[:start], _more_colours())

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import GROUPS_MAX, Group, answered_in
 from netfold.sim.report.marks import mark
-from netfold.sim.report.training_curves import line_style, plain_ticks
+from netfold.sim.report.training_curves import looks_of, plain_ticks
 from netfold.sim.results.folder import RunFolder
 
 _FAR = 100.0
@@ -42,15 +42,14 @@ def trade_off(run: RunFolder) -> Figure | None:
     ]
     if not rows:
         return None
-    names = list(dict.fromkeys(entry["name"].partition("/")[0] for entry in run.summary["variants"]))
+    looks = looks_of(run)
     figure = style.new_figure(0.9 + 2.3 * len(rows) * (2 if style.is_narrow() else 1))
     shape = (2 * len(rows), 1) if style.is_narrow() else (len(rows), 2)
     panels = figure.subplots(*shape, squeeze=False).reshape(len(rows), 2)
     for (group, points), (by_bytes, by_error) in zip(rows, panels, strict=True):
         best = [point for point in points if not any(map(point.is_beaten_by, points))]
         for point in points:
-            number = names.index(point.variant.partition("/")[0])
-            look: dict[str, Any] = line_style(number, len(names)) | {"linestyle": "", "markersize": 7}
+            look = looks[point.variant.partition("/")[0]] | {"linestyle": "", "markersize": 7}
             if point not in best:
                 look["markerfacecolor"] = "none"
             for axes, across in ((by_bytes, point.size_bytes), (by_error, max(point.nmse, _EXACT))):
@@ -63,11 +62,10 @@ def trade_off(run: RunFolder) -> Figure | None:
         by_error.set_xlabel("NMSE of the sums")
     shown = [
         name
-        for name in names
+        for name in looks
         if any(point.variant.partition("/")[0] == name for _, points in rows for point in points)
     ]
-    looks = [line_style(names.index(name), len(names)) | {"linestyle": ""} for name in shown]
-    style.legend_below(figure, [Line2D([], [], **look) for look in looks], shown)
+    style.legend_below(figure, [Line2D([], [], **looks[name] | {"linestyle": ""}) for name in shown], shown)
     return figure
 
 

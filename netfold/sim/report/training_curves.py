@@ -34,7 +34,7 @@ _DECADES_CLOSE = 1.7
 _OFF = 1.3  # times the greatest first loss: what is higher is off the figure
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """Panels of one quantity of one task."""
 
     title: str
@@ -47,6 +47,8 @@ class _Row(NamedTuple):
 
 
 _Line = tuple[pl.Series, pl.Series]  # across and up
+Looks = dict[str, dict[str, Any]]
+"""Styles by variant."""
 
 
 def _bytes_text(value: float) -> str:
@@ -71,10 +73,11 @@ class _Axis(NamedTuple):
 
 
 _STEPS = _Axis("steps", "step", "steps", lambda value: f"{value:.0f}")
+TIME = _Axis("simulated time", "time_before_us", "time_us", _time_text)
 _AXES = (
     _STEPS,
     _Axis("sent and received by a worker", "bytes_before", "bytes", _bytes_text),
-    _Axis("simulated time", "time_before_us", "time_us", _time_text),
+    TIME,
 )
 
 
@@ -119,28 +122,48 @@ def learning(run: RunFolder) -> Figure | None:
     if points["step"].n_unique() < 2:
         return None
     rows = _rows(run, points)
-    everyone = list(dict.fromkeys(_line(entry["name"]) for entry in run.summary["variants"]))
+    everyone = looks_of(run)
     trained = {*map(_line, points["variant"].to_list())}
     figure = style.new_figure(0.75 + _ROW_INCHES * len(rows) * (len(_AXES) if style.is_narrow() else 1))
     grid = _panels(figure, len(rows))
     for row, panels in zip(rows, grid, strict=True):
         for axis, axes in zip(_AXES, panels, strict=True):
-            _draw(axes, {label: _points(row, axis, label) for label in _labels(row)}, everyone)
-            for label in _labels(row):
-                _mark(axes, row, axis, label)
-            for target in row.targets:
-                axes.axhline(target, color=style.BLACK, linewidth=0.8, linestyle=":")
-            axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
-            _scale_across(axes, row, axis)
+            draw_panel(axes, row, axis, everyone)
             if row.is_last or style.is_narrow():
                 axes.set_xlabel(axis.label)
         panels[0].set_title(row.title)
         for axes in panels if style.is_narrow() else panels[:1]:
-            _scale(axes, row)
-    looks = {name: line_style(number, len(everyone)) for number, name in enumerate(everyone)}
+            scale_up(axes, row)
     names = [name for name in everyone if name in trained]
-    style.legend_below(figure, [Line2D([], [], **looks[name]) for name in names], names)
+    style.legend_below(figure, [Line2D([], [], **everyone[name]) for name in names], names)
     return figure
+
+
+def looks_of(run: RunFolder) -> Looks:
+    """The style of the line of each variant, by its name without a job, in every figure.
+
+    Lines of variants that agree coincide: broad lines go below thin dashed ones.
+    """
+    names = list(dict.fromkeys(_line(entry["name"]) for entry in run.summary["variants"]))
+    cycles = zip(itertools.cycle(style.VARIANT_COLOURS), itertools.cycle(_DASHES), itertools.cycle(_MARKS))
+    return {
+        name: {
+            **{"color": colour, "linestyle": dashes, "marker": mark, "markersize": 4},
+            "linewidth": _THIN + _BROADER * (len(names) - number) / max(1, len(names) - 1),
+        }
+        for number, (name, (colour, dashes, mark)) in enumerate(zip(names, cycles, strict=False), start=1)
+    }
+
+
+def draw_panel(axes: Axes, row: Row, axis: _Axis, looks: Looks) -> None:
+    """Draw the lines of a row against one axis, its targets, and what is read off under the pointer."""
+    _draw(axes, {label: _points(row, axis, label) for label in _labels(row)}, looks)
+    for label in _labels(row):
+        _mark(axes, row, axis, label)
+    for target in row.targets:
+        axes.axhline(target, color=style.BLACK, linewidth=0.8, linestyle=":")
+    axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
+    _scale_across(axes, row, axis)
 
 
 def _panels(figure: Figure, rows_count: int) -> Any:
@@ -150,7 +173,7 @@ def _panels(figure: Figure, rows_count: int) -> Any:
     return figure.subplots(rows_count, len(_AXES), sharey="row", squeeze=False)
 
 
-def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:
+def _rows(run: RunFolder, steps: pl.DataFrame) -> list[Row]:
     """Rows of the figure: of each task its loss, and its score if it was tested."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for entry in run.summary["variants"]:
@@ -158,7 +181,7 @@ def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:
         if not points.is_empty():
             job = entry["name"].partition("/")[2]
             tasks.setdefault((job, _task(entry)), []).append(entry["name"])
-    rows: list[_Row] = []
+    rows: list[Row] = []
     for (job, task), labels in list(tasks.items())[:TASKS_MAX]:
         points = steps.filter(pl.col("variant").is_in(labels))
         is_only = [task_name for _, task_name in tasks].count(task) == 1
@@ -169,10 +192,10 @@ def _rows(run: RunFolder, steps: pl.DataFrame) -> list[_Row]:
         smoothed = _smoothed_steps(points)
         mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
         metrics = points["test_metric"].drop_nulls()
-        rows.append(_Row(f"{which}training loss{mean}", "loss", points, metrics.is_empty()))
+        rows.append(Row(f"{which}training loss{mean}", "loss", points, metrics.is_empty()))
         if not metrics.is_empty():
             title = f"{which}{metrics[0]} on held-out data"
-            rows.append(_Row(title, "test_score", points, True, metrics[0], _targets(run, labels)))
+            rows.append(Row(title, "test_score", points, True, metrics[0], _targets(run, labels)))
     return rows
 
 
@@ -188,29 +211,28 @@ def _task(entry: dict[str, Any]) -> str:
     return " on ".join(format_value(workload[key]) for key in ("model", "data") if key in workload)
 
 
-def _draw(axes: Axes, lines: dict[str, _Line], names: list[str]) -> None:
+def _draw(axes: Axes, lines: dict[str, _Line], looks: Looks) -> None:
     """Draw the lines of a panel, by label."""
     for label, (across, up) in lines.items():
-        number = names.index(_line(label))
         distance = max(1, len(across) // _MARKS_COUNT)
-        places = (number * distance // len(names), distance)  # no two marks coincide
-        axes.plot(across, up, markevery=places, **line_style(number, len(names)))
+        first = list(looks).index(_line(label)) * distance // len(looks)  # no two marks coincide
+        axes.plot(across, up, markevery=(first, distance), **looks[_line(label)])
 
 
-def _mark(axes: Axes, row: _Row, axis: _Axis, label: str) -> None:
+def _mark(axes: Axes, row: Row, axis: _Axis, label: str) -> None:
     across, up = _points(row, axis, label)
     points = [(x, y) for x, y in zip(across, up, strict=True) if math.isfinite(y)]
     column = axis.after if row.column == "test_score" else axis.before
     marks = [{"variant": label, row.metric or "loss": y, column: x} for x, y in points]
-    mark_points(axes, points, marks)
+    mark_points(axes, points, marks, len(_labels(row)))
 
 
-def _labels(row: _Row) -> list[str]:
+def _labels(row: Row) -> list[str]:
     labels: list[str] = row.curves["variant"].unique(maintain_order=True).to_list()
     return labels
 
 
-def _points(row: _Row, axis: _Axis, label: str) -> _Line:
+def _points(row: Row, axis: _Axis, label: str) -> _Line:
     """Where a line goes: a loss lies at the beginning of its step, a score at its end."""
     points = row.curves.filter(variant=label)
     if row.column == "test_score":
@@ -224,7 +246,7 @@ def _smoothed_steps(steps: pl.DataFrame) -> int:
     return max(1, steps["step"].n_unique() // _SMOOTHED_SHARE)
 
 
-def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
+def _scale_across(axes: Axes, row: Row, axis: _Axis) -> None:
     """Scale the level axis of a panel, alike in all rows of a task: logarithmic if lines end far apart."""
     ends = row.curves.group_by("variant").agg(pl.col(axis.after).max())[axis.after].to_list()
     if axis is not _STEPS and _is_far(ends):
@@ -238,7 +260,7 @@ def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: axis.text(value)))
 
 
-def _scale(axes: Axes, row: _Row) -> None:
+def scale_up(axes: Axes, row: Row) -> None:
     """Scale the upright axis of a row; losses that grow without limit leave it."""
     if row.column == "test_score":
         _scale_score(axes, row)
@@ -258,7 +280,7 @@ def _scale(axes: Axes, row: _Row) -> None:
         axes.set_ylim(low - margin, high + margin)
 
 
-def _scale_score(axes: Axes, row: _Row) -> None:
+def _scale_score(axes: Axes, row: Row) -> None:
     """Scale the upright axis of scores: shares in percent, perplexities by their logarithm if far apart."""
     scores = row.curves["test_score"].drop_nulls().to_list()
     shown = [score for score in (*scores, *row.targets) if math.isfinite(score)]
@@ -284,22 +306,6 @@ def plain_ticks(axis: Axis, limits: tuple[float, float]) -> None:
     axis.set_major_locator(LogLocator(subs=subs, numticks=6 if decades < _DECADES_CLOSE else 5))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def line_style(number: int, count: int) -> dict[str, Any]:
-    """Style of the line of a variant by its number in the scenario, in every figure.
-
-    Lines of variants that agree coincide: broad lines go below thin dashed ones.
-    """
-    cycles = zip(itertools.cycle(style.VARIANT_COLOURS), itertools.cycle(_DASHES), itertools.cycle(_MARKS))
-    colour, dashes, mark = next(itertools.islice(cycles, number, None))
-    return {
-        "color": colour,
-        "linestyle": dashes,
-        "linewidth": _THIN + _BROADER * (count - 1 - number) / max(1, count - 1),
-        "marker": mark,
-        "markersize": 4,
-    }
 
 
 def _line(label: str) -> str:

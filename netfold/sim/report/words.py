@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from netfold.sim.results.metrics import RANK_SKEW, has_target, has_trained, is_tested
+from netfold.sim.results.breakdown import RANK_SKEW
+from netfold.sim.results.metrics import has_target, has_trained, is_tested
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
@@ -36,6 +37,11 @@ def scaled(value: float | None, unit: str) -> str:
         return NOTHING
     factor, name = prefix(value)
     return f"{digits(value / factor)} {name}{unit}".rstrip()
+
+
+def money(value_usd: float | None) -> str:
+    """An amount in dollars: "$27.6k"."""
+    return NOTHING if value_usd is None else f"${scaled(value_usd, '').replace(' ', '')}"
 
 
 def prefix(value: float) -> tuple[float, str]:
@@ -299,51 +305,6 @@ def _spread(title: str, spread: Mapping[str, float] | None, text_of: Any) -> str
         return f"{title} unknown"
     mean, p95, largest = (text_of(spread[name]) for name in ("mean", "p95", "max"))
     return f"{title} {mean} on average, p95 {p95}, at most {largest}"
-
-
-# A run's settings for the report: shared ones once, and per variant those that differ.
-
-
-NONE = "none"
-_FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")
-"""The keys that come first, in this order."""
-_SECTIONS = ("topology", "workers", "workload", "device", "hosts", "overlap", "codec", "collective", "faults")
-
-
-class Setup(NamedTuple):
-    """Settings as the report shows them."""
-
-    shared: list[tuple[str, str]]  # section and its text
-    headings: list[str]  # sections in which variants differ
-    rows: list[tuple[str, list[str]]]  # variant, and its text under each heading
-
-
-def setup(variants: Sequence[Mapping[str, Any]]) -> Setup:
-    """Settings of a summary's variants; empty if no variant records its setup."""
-    texts = {entry["name"]: _texts(entry.get("setup", {})) for entry in variants}
-    sections = [name for name in _SECTIONS if any(name in settings for settings in texts.values())]
-    same = {name for name in sections if len({settings.get(name, NONE) for settings in texts.values()}) == 1}
-    first = next(iter(texts.values()))
-    headings = [name for name in sections if name not in same]
-    rows = [(variant, [settings.get(name, NONE) for name in headings]) for variant, settings in texts.items()]
-    shared = [(name, first[name]) for name in sections if name in same and first[name] != NONE]
-    return Setup(shared, headings, rows if headings else [])
-
-
-def _texts(sections: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _section(value) for name, value in sections.items()}
-
-
-def _section(value: Any) -> str:
-    """A section's kind and its options with their names; a list's items one after the other."""
-    if isinstance(value, list):
-        return "; ".join(map(_section, value)) or NONE
-    if not isinstance(value, dict):
-        return format_value(value)
-    kind = format_value(value["kind"]) if "kind" in value else ""
-    keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
-    options = ", ".join(f"{key} {format_value(value[key])}" for key in keys if key != "kind")
-    return ": ".join(part for part in (kind, options) if part) or NONE
 
 
 def format_value(value: Any) -> str:

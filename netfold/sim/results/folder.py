@@ -31,7 +31,6 @@ from netfold.sim.files import (
     PARTIAL_PREFIX,
     UnreadableError,
     package_version,
-    package_versions,
     read_bytes,
     require_threads,
 )
@@ -409,6 +408,22 @@ def _circumstances(run: RunData) -> dict[str, Any]:
         "scenario_sha256": hashlib.sha256(run.scenario_text).hexdigest(),
         "engine": dict(run.engine),
     }
+
+
+_PACKAGES = (
+    "numpy",
+    "numba",
+    "torch",
+    "networkx",
+    "simpy",
+    "polars",
+    "matplotlib",
+    "topohub",  # its networks are in scenarios by name
+)  # they may move a number or a byte
+
+
+def package_versions() -> dict[str, str]:
+    return {name: package_version(name) for name in _PACKAGES}
 
 
 def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_mod
 
 from netfold.errors import DataError, shown
 from netfold.sim.plan.plan import Reference
-from netfold.sim.results.metrics import METRICS, BreakdownPart, Metric
+from netfold.sim.results.breakdown import BreakdownPart
+from netfold.sim.results.metrics import METRICS, Metric
 from netfold.sim.results.records import (
     CheckRecord,
     FaultRecord,

@@ -8,14 +8,14 @@ of sweeps, help, and the table in docs/reference.md. To add a metric, add a row 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, unique
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from netfold.errors import DataError, names_hint
+from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
 from netfold.sim.results.job_times import JobTimes, us_of
 from netfold.sim.results.records import (
     NO_BUCKET,
@@ -28,6 +28,7 @@ from netfold.units import PS_PER_S, PS_PER_US
 
 if TYPE_CHECKING:
     from netfold.sim.plan.plan import Reference
+    from netfold.sim.plan.prices import Bill
 
 DENSE_ELEMENT_BYTES = 4  # float32
 
@@ -42,6 +43,9 @@ class Unit(Enum):
     TIME = (float, "µs")
     BYTES = (float, "bytes")
     RATE = (float, "1/s")
+    BYTE_RATE = (float, "bytes/s")
+    MONEY = (float, "US$")
+    POWER = (float, "W")
     RATIO = (float, "×")
     SHARE = (float, "share")
     ERROR = (float, "size of an error")
@@ -85,103 +89,10 @@ class VariantFacts:
     is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
     replays_times: bool = False  # its ranks compute as long as those of a recording
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
+    bill: Bill | None = None
+    """What its network is made of, and costs."""
     job_times: JobTimes | None = None
     """When it was there, if it is one of several jobs that come and go."""
-
-
-# The aggregation time by phase and message, the skew between ranks, and the time after the last of them.
-
-
-RANK_SKEW = "rank skew"  # how much later than the first worker of a round
-
-
-@dataclass(frozen=True)
-class BreakdownPart:
-    """The mean of a phase, and of the messages with a label, over some rounds."""
-
-    phase: str
-    label: str
-    time_us: float
-    share: float | None
-    payload_bytes: float
-
-
-class Counted(NamedTuple):
-    """The part of a round that no earlier round covers."""
-
-    step: int
-    bucket: int
-    start_ps: int
-    end_ps: int
-
-
-def breakdown(
-    rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord], aggregation_ps: int
-) -> list[dict[str, Any]] | None:
-    """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
-
-    Each round is measured at the worker that finished last; of several, at the one that began last. If rounds
-    of several buckets overlap, the time counts once, for the round that began first: what the others do then
-    is hidden behind it. So the rows never add up to more than `aggregation_ps`, the time in which some round
-    was in progress. The last row is the rest: how much later than the first worker of a round the last one
-    began.
-    """
-    if not rounds:
-        return None
-    by_round: dict[tuple[int, int], list[PhaseRecord]] = defaultdict(list)
-    for phase in phases:
-        if phase.bucket != NO_BUCKET:
-            by_round[phase.step, phase.bucket].append(phase)
-    times_ps: dict[tuple[str, str], int] = defaultdict(int)
-    payload_bytes: dict[tuple[str, str], int] = defaultdict(int)
-    for counted in counted_rounds(rounds):
-        for phase in _of_last_worker(by_round[counted.step, counted.bucket]):
-            start_ps, end_ps = max(phase.start_ps, counted.start_ps), min(phase.end_ps, counted.end_ps)
-            times_ps[phase.phase, phase.label] += max(0, end_ps - start_ps)
-            payload_bytes[phase.phase, phase.label] += phase.payload_bytes
-    times_ps[RANK_SKEW, ""] = aggregation_ps - sum(times_ps.values())
-    parts = [
-        BreakdownPart(
-            phase=phase,
-            label=label,
-            time_us=time_ps / len(rounds) / PS_PER_US,
-            share=time_ps / aggregation_ps if aggregation_ps else None,
-            payload_bytes=payload_bytes[phase, label] / len(rounds),
-        )
-        for (phase, label), time_ps in times_ps.items()
-    ]
-    return [asdict(part) for part in parts]
-
-
-def since_last_rank_ps(rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord]) -> int:
-    """The part of the aggregation time of some rounds in which every worker had begun its round."""
-    first_ps: dict[tuple[int, int, int], int] = {}
-    for phase in phases:
-        key = phase.step, phase.bucket, phase.worker
-        first_ps[key] = min(phase.start_ps, first_ps.get(key, phase.start_ps))
-    last_ps: dict[tuple[int, int], int] = {}
-    for (step, bucket, _), start_ps in first_ps.items():
-        last_ps[step, bucket] = max(start_ps, last_ps.get((step, bucket), 0))
-    return sum(
-        max(0, counted.end_ps - max(counted.start_ps, last_ps.get((counted.step, counted.bucket), 0)))
-        for counted in counted_rounds(rounds)
-    )
-
-
-def counted_rounds(rounds: Sequence[RoundRecord]) -> Iterator[Counted]:
-    """Every round in order of start, without the time that earlier rounds cover."""
-    reached_ps = 0
-    for record in sorted(rounds, key=lambda record: (record.start_ps, record.end_ps)):
-        yield Counted(record.step, record.bucket, max(record.start_ps, reached_ps), record.end_ps)
-        reached_ps = max(reached_ps, record.end_ps)
-
-
-def _of_last_worker(phases: Sequence[PhaseRecord]) -> list[PhaseRecord]:
-    """Phases of the worker that finished last; of several, of the one that began last."""
-    by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
-    for phase in phases:
-        by_worker[phase.worker].append(phase)
-    return max(by_worker.values(), key=lambda records: (records[-1].end_ps, records[0].start_ps), default=[])
 
 
 @dataclass(frozen=True)
@@ -232,9 +143,18 @@ class Measured:
         return total_ps / count / PS_PER_US if count else None
 
     @property
+    def algorithm_bandwidth(self) -> float | None:
+        return _ratio(DENSE_ELEMENT_BYTES * self.step_elements * PS_PER_S, self.aggregation_ps)
+
+    @property
     def job_times(self) -> JobTimes:
         assert self.fact.job_times is not None  # only of jobs that come and go
         return self.fact.job_times
+
+    @property
+    def bill(self) -> Bill:
+        assert self.fact.bill is not None  # only where the network is known
+        return self.fact.bill
 
     @property
     def reordering(self) -> tuple[int, int]:
@@ -318,6 +238,10 @@ def _has_times(variant: Measured) -> bool:
     return variant.fact.job_times is not None
 
 
+def _is_priced(variant: Measured) -> bool:
+    return variant.fact.bill is not None
+
+
 def _sprays(variant: Measured) -> bool:
     return variant.fact.reordering is not None
 
@@ -372,6 +296,11 @@ def _mean(total: int, count: int) -> int | float | None:
     if count == 0:
         return None
     return total / count if total % count else total // count
+
+
+def bus_factor(workers: int) -> float:
+    """What the bus bandwidth of an all-reduce is to its algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
+    return 2 * (workers - 1) / workers
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
@@ -445,6 +374,20 @@ METRICS: tuple[Metric, ...] = (
         "dense elements, however many words were sent for them, over the aggregation time",
         lambda v: _ratio(v.step_elements * PS_PER_S, v.aggregation_ps), better="higher",
         label="elements/s", sort="elements", has_ratio=True,
+    ),
+    Metric(
+        "algbw_bytes_per_s", Unit.BYTE_RATE,
+        "bytes of the gradient as float32 over the aggregation time: what nccl-tests prints as algbw of an "
+        "all-reduce",
+        lambda v: v.algorithm_bandwidth, better="higher", label="algbw", sort="algbw", is_later=True,
+        note="dense bytes over the aggregation time",
+    ),
+    Metric(
+        "busbw_bytes_per_s", Unit.BYTE_RATE,
+        "`algbw_bytes_per_s` times 2(n − 1)/n for n workers, which nccl-tests compares with the rate of "
+        "links: hosts that add cannot exceed that, switches that add can",
+        lambda v: v.algorithm_bandwidth and v.algorithm_bandwidth * bus_factor(v.fact.workers),
+        better="higher", label="busbw", sort="busbw", is_later=True, note="algbw × 2(n − 1)/n for n workers",
     ),
     Metric(
         "iteration_time_us", Unit.TIME, "time of a whole step",
@@ -523,6 +466,32 @@ METRICS: tuple[Metric, ...] = (
         "skips", Unit.COUNT, "workers that did not",
         lambda v: v.fact.workers * len(v.finished) - v.total("uploads") if v.finished else None,
         better="higher", is_later=True,
+    ),
+    Metric(
+        "cost_usd", Unit.MONEY,
+        "price of the network's switches, network cards and cables, by the scenario's `prices`; this and the "
+        "next five are of the whole network, without what is inside servers",
+        lambda v: v.bill.cost_usd, better="lower", label="cost", sort="cost", applies=_is_priced,
+    ),
+    Metric(
+        "power_w", Unit.POWER, "what these draw",
+        lambda v: v.bill.power_w, better="lower", label="power", sort="power", applies=_is_priced,
+    ),
+    Metric(
+        "network_switches", Unit.COUNT, "its switches",
+        lambda v: v.bill.switches, better="lower", label="switches", applies=_is_priced,
+    ),
+    Metric(
+        "network_ports", Unit.COUNT, "ports of its switches and hosts",
+        lambda v: v.bill.ports, better="lower", label="ports", applies=_is_priced,
+    ),
+    Metric(
+        "network_cables", Unit.COUNT, "its cables",
+        lambda v: v.bill.cables, better="lower", label="cables", applies=_is_priced,
+    ),
+    Metric(
+        "network_optics", Unit.COUNT, "those of its cables that are optical",
+        lambda v: v.bill.optics, better="lower", label="optics", applies=_is_priced,
     ),
     Metric(
         "packets", Unit.COUNT, "packets that hosts sent",
@@ -745,25 +714,6 @@ SWEEP_FIRST = (
     *("wire_bytes_up_per_worker", "test_score"),
 )
 """The figures that come first in the report of a sweep."""
-
-
-def require_metrics(columns: str) -> Sequence[str]:
-    """The names of metrics, which have commas between them; all that a run prints for "all", none for "".
-
-    Raises
-    ------
-    DataError
-        There is no such metric.
-    """
-    if columns == ALL:
-        return RUN_TABLE
-    names = columns.split(",") if columns else []
-    for name in names:
-        if name not in TYPES:
-            raise DataError(
-                f"--columns: there is no metric {name!r}", names_hint(name, [ALL, *TYPES], "metrics")
-            )
-    return names
 
 
 def metrics_of(variant: Measured) -> dict[str, Any]:

@@ -38,10 +38,11 @@ from netfold.sim import files
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.tables import World, records
-from netfold.sim.files import package_version, package_versions
+from netfold.sim.files import package_version
 from netfold.sim.keys import Option, Section
 from netfold.sim.network.fabric import Fabric, Sampler, packets_of_streams
 from netfold.sim.plan.plan import Change, VariantPlan
+from netfold.sim.results.folder import package_versions
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
 

@@ -172,9 +172,11 @@ def _graph_paths(scenario: Scenario) -> set[str]:
 
 
 def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
-    """Profile files, by the nodes of their profiles; relative to the scenario's folder if they are in it."""
+    """Files of profiles and prices, by their nodes; relative to the scenario's folder if they are in it."""
     listed = scenario.document.children.get("profiles")
     items = listed.value if listed is not None and isinstance(listed.value, tuple) else ()
+    if (price_node := scenario.document.children.get("prices")) is not None:
+        items = (*items, price_node)
     files = [Path(item.file) for item in items if item.file not in (scenario.file, COMMAND_LINE)]
     return {(path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix() for path in files}
 

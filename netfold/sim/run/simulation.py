@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,12 @@ from netfold.sim.plan.plan import (
     Stop,
     VariantPlan,
 )
+from netfold.sim.plan.prices import Bill, bill_of
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.scenario.profile_keys import default_prices
 from netfold.sim.workload.fusion import pieces_of
 from netfold.sim.workload.fusion_rules import Cost, Costs, predict
 from netfold.sim.workload.gradient_files import FileSpec
@@ -218,6 +220,11 @@ class Simulation:
         index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
         return self.fabric.engine.flow_reordering(index)
 
+    @cached_property
+    def _bill(self) -> Bill:
+        # Of the network that all jobs share.
+        return bill_of(self.variant.graph, self.variant.prices or default_prices())
+
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its trees, each with the root first, then the splits of its results."""
         nodes = self.variant.network.nodes
@@ -264,6 +271,7 @@ class Simulation:
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
+            bill=self._bill,
         )
 
 

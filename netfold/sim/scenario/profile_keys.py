@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import Field as DataclassField
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +21,8 @@ from netfold.errors import Mistakes, OptionError, shown
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Name, Section, described
+from netfold.sim.plan import prices
+from netfold.sim.plan.prices import Prices
 from netfold.sim.scenario.validation_errors import validated
 from netfold.sim.scenario.yaml_tree import Node, parse
 from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, derived
@@ -97,10 +100,16 @@ else:
 
 
 def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
-    """The scenario with the profiles of files read in, so that all are mappings.
+    """The scenario with the profiles and prices of files read in, so that all are mappings.
 
     Files that cannot be read, or are broken YAML, go to `mistakes` and are left out.
     """
+    price_node = document.children.get("prices")
+    if price_node is not None and isinstance(price_node.value, str):
+        others = {key: node for key, node in document.children.items() if key != "prices"}
+        with mistakes.collecting():
+            others["prices"] = from_file(price_node, folder)
+        document = Node(others, document.file, document.line, document.path)
     listed = document.children.get("profiles")
     if listed is None or not isinstance(listed.value, tuple):
         return document
@@ -110,12 +119,12 @@ def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node
             items.append(item)
             continue
         with mistakes.collecting():
-            items.append(_from_file(item, folder))
+            items.append(from_file(item, folder))
     list_node = Node(tuple(items), listed.file, listed.line, listed.path)
     return Node({**document.children, "profiles": list_node}, document.file, document.line, document.path)
 
 
-def _from_file(item: Node, folder: Path) -> Node:
+def from_file(item: Node, folder: Path) -> Node:
     path = folder / str(item.value)
     try:
         text = read_text(path, PROFILE_BYTES_MAX)
@@ -141,8 +150,24 @@ def custom_profiles(
 
 
 def read_profile(path: str) -> Profile:
-    node = _from_file(Node(path, path, 0, ""), Path())
+    node = from_file(Node(path, path, 0, ""), Path())
     return _make(validated(SwitchProfile, node), node)
+
+
+def read_prices(path: str) -> Prices:
+    """A table of prices in a YAML file.
+
+    Raises
+    ------
+    ScenarioError
+        The file cannot be read, or a value is not allowed; with its line.
+    """
+    return validated(Prices, from_file(Node(path, path, 0, ""), Path()))
+
+
+@cache
+def default_prices() -> Prices:
+    return read_prices(str(Path(prices.__file__).with_suffix(".yaml")))
 
 
 def _make(section: SwitchProfile, node: Node) -> Profile:

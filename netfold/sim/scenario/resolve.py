@@ -422,7 +422,7 @@ class _VariantResolver:
 
     def __init__(self, scenario: Scenario, variant: variant_keys.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
-        self.graph = build_topology(scenario, variant)
+        self.graph, self._prices = build_topology(scenario, variant), scenario.prices
         self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
         self.jobs: list[tuple[variant_keys.JobSection | variant_keys.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
@@ -472,6 +472,7 @@ class _VariantResolver:
             self.sections,
             admission,
             self.location.scenario.seed,
+            self._prices,
         )
 
     def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:

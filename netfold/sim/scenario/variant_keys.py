@@ -22,6 +22,7 @@ from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Option, Placement, Section, Time
 from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.plan.plan import Overlap, Reference
+from netfold.sim.plan.prices import Prices
 from netfold.sim.results.arrays import Kept
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
@@ -289,6 +290,9 @@ class Header(Option):
     come and go, a target, tests on held-out data; else the time of a step."""
     profiles: tuple[SwitchProfile, ...] = ()
     """Custom switch profiles, each a mapping or the path of a YAML file with one."""
+    prices: Prices | None = None
+    """Prices and powers of the parts of networks, a mapping or the path of a YAML file with one; by default
+    those of `netfold/sim/plan/prices.yaml`, with their sources."""
 
     def __post_init__(self) -> None:
         if self.name == "latest":

@@ -270,9 +270,9 @@ def resolved_text(scenario: Scenario) -> str:
     content: dict[str, object] = {"name": scenario.name, "seed": scenario.seed}
     if scenario.baseline is not None:
         content["baseline"] = scenario.baseline
-    profiles = scenario.document.children.get("profiles")
-    if profiles is not None:
-        content["profiles"] = profiles.plain
+    for key in ("profiles", "prices"):
+        if (node := scenario.document.children.get(key)) is not None:
+            content[key] = node.plain
     content["variants"] = [_plain(tree) for tree in scenario.trees.values()]
     text = json.dumps(content, ensure_ascii=False, sort_keys=True)
     return _NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

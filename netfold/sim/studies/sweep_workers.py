@@ -33,7 +33,7 @@ from typing import Any
 
 from netfold.errors import NetfoldError, RunError
 from netfold.kernels.processor import UNREPRODUCIBLE, expected, instructions, pin, pinned_isa, variables
-from netfold.sim.files import package_versions
+from netfold.sim.results.folder import package_versions
 from netfold.sim.results.metrics import TYPES
 
 RANKING = ("group", "by", "baseline", "times_baseline")

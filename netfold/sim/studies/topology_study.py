@@ -27,14 +27,18 @@ from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import HostAllocation
+from netfold.sim.plan.prices import Bill, Prices, bill_of
 from netfold.sim.report import words
 from netfold.sim.report.display import Svg, VerbResult
+from netfold.sim.results.metrics import bus_factor
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
+from netfold.sim.scenario.profile_keys import default_prices
 from netfold.sim.scenario.resolve import build_topology, check_profiles
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.exact_bisection import is_available
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
 from netfold.topologies.kind import Topology
 from netfold.topologies.measures import Bounds, Measures, measure
@@ -87,6 +91,11 @@ class NamedNetwork:
     @property
     def seed(self) -> int:
         return 0 if self.scenario is None else self.scenario.seed
+
+    @property
+    def prices(self) -> Prices:
+        scenario_prices = None if self.scenario is None else self.scenario.prices
+        return scenario_prices or default_prices()
 
     @property
     def host_profile(self) -> HostProfile:
@@ -379,6 +388,8 @@ class MeasuredNetwork:
     routing: str
     seed: int
     placed: str  # how the workers were placed, in words
+    bill: Bill
+    """What it is made of, and costs."""
     names: tuple[str, ...] = ()
     """The names of all variants that have this network, itself the first."""
 
@@ -386,6 +397,12 @@ class MeasuredNetwork:
     def heading(self) -> str:
         # "ring +3" if three more variants have the same network.
         return self.name if len(self.names) < 2 else f"{self.name} +{len(self.names) - 1}"
+
+    def bandwidths(self, timed: Estimate | NetfoldError) -> dict[str, float | None]:
+        # As nccl-tests has them.
+        algbw = self.size_bytes / timed.seconds if isinstance(timed, Estimate) else None
+        busbw = None if algbw is None else algbw * bus_factor(self.workers)
+        return {"algbw_bytes_per_s": algbw, "busbw_bytes_per_s": busbw}
 
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold; rates are bits per second."""
@@ -411,12 +428,14 @@ class MeasuredNetwork:
                 "cables": {length: _by_text(by_rate) for length, by_rate in cost.cables.items()},
                 "length_rule": cost.length_rule,
             },
+            "bill": {"cost_usd": self.bill.cost_usd, **self.bill._asdict()},
             "workers": self.workers,
             "routing": self.routing,
             "seed": self.seed,
             "bytes": self.size_bytes,
             "estimates": [
-                {"collective": name, **_estimate_dict(timed)} for name, timed in self.estimates.items()
+                {"collective": name, **_estimate_dict(timed), **self.bandwidths(timed)}
+                for name, timed in self.estimates.items()
             ],
         }
 
@@ -426,6 +445,7 @@ def measurements(
     size: int | str = BYTES,
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
+    prices: Prices | None = None,
 ) -> Measurements:
     """As `measure_network`, of each different network once: variants may differ in what it does not show.
 
@@ -442,7 +462,7 @@ def measurements(
     return Measurements(
         tuple(
             replace(
-                measure_network(group[0], size_bytes, workers, report, sections_of(group)),
+                measure_network(group[0], size_bytes, workers, report, sections_of(group), prices),
                 names=tuple(network.name for network in group),
             )
             for group in alike
@@ -471,6 +491,7 @@ def measure_network(
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
     sections: Mapping[str, CollectiveSection] | None = None,
+    prices: Prices | None = None,
 ) -> MeasuredNetwork:
     """All measures of a network.
 
@@ -484,6 +505,8 @@ def measure_network(
         Called with what is worked out next, of a network of more than `LARGE` nodes: it takes some time.
     sections
         Of collectives, by their names in the result; by default those of the network's variant.
+    prices
+        Of its parts; by default the scenario's, without one netfold's.
 
     Raises
     ------
@@ -514,6 +537,7 @@ def measure_network(
         network.routing,
         network.seed,
         placed,
+        bill_of(graph, prices or network.prices),
     )
 
 
@@ -610,23 +634,30 @@ class Measurements(VerbResult):
         table = Table("measure")
         for column in self.measured:
             table.add_column(Text(column.heading))
-        rows = [_measures(network.measures) for network in self.measured]
-        for name in dict.fromkeys(name for row in rows for name in row):
-            table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
+        for figures in (
+            [_measures(network.measures) for network in self.measured],
+            [_bill(network.bill) for network in self.measured],
+        ):
+            for name in dict.fromkeys(name for figure in figures for name in figure):
+                table.add_row(name, *(Text(figure.get(name, words.NOTHING)) for figure in figures))
         return [table, self._estimates()] if any(network.estimates for network in self.measured) else [table]
 
     def _estimates(self) -> Table:
         """For each network the collectives, the fastest first."""
-        headings = ("workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency")
+        headings = (
+            *("workers", "collective", "estimate", "× fastest", "algbw", "busbw"),
+            *("limited by", "link busy", "latency"),
+        )
         table = Table("variant", *headings)
         for network in self.measured:
             times = [timed.seconds for timed in network.estimates.values() if isinstance(timed, Estimate)]
             for kind, timed in network.estimates.items():
-                cells: tuple[str, ...] = (words.NOTHING, words.NOTHING, getattr(timed, "message", ""))
+                cells: tuple[str, ...] = (*[words.NOTHING] * 4, getattr(timed, "message", ""))
                 if isinstance(timed, Estimate):
                     ratio = words.times(words.ratio(timed.seconds, min(times)))
                     spent = (words.time(span_s * US_PER_S) for span_s in (timed.busy_s, timed.latency_s))
-                    cells = (words.time(timed.seconds * US_PER_S), ratio, timed.link, *spent)
+                    speeds = (words.scaled(speed, "B/s") for speed in network.bandwidths(timed).values())
+                    cells = (words.time(timed.seconds * US_PER_S), ratio, *speeds, timed.link, *spent)
                 table.add_row(*map(Text, (network.heading, str(network.workers), kind, *cells)))
         return table
 
@@ -638,10 +669,15 @@ class Measurements(VerbResult):
         chosen = dict.fromkeys(
             f"routes by {network.routing} with seed {network.seed}" for network in self.measured
         )
-        lines = [f"Cables by length class: {rule}." for rule in rules]
+        lines = [
+            *(f"Cables by length class: {rule}." for rule in rules),
+            "Price and power: of switches, network cards and cables, without what is inside servers; "
+            "change them with --prices FILE.",
+        ]
         if any(network.measures.bisection_bps is None for network in self.measured):
             lines.append(
                 "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
+                + ("" if is_available() else " With SciPy, which is not installed, small networks are exact.")
             )
         lines.append(
             f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
@@ -686,6 +722,17 @@ def _measures(measures: Measures) -> dict[str, str]:
     for length, by_rate in measures.cost.cables.items():
         rows[f"cables {length}"] = _by_rate(by_rate)
     return rows
+
+
+def _bill(bill: Bill) -> dict[str, str]:
+    parts = ("switches", bill.switches_usd), ("network cards", bill.nics_usd), ("cables", bill.cables_usd)
+    return {
+        "price": words.money(bill.cost_usd),
+        **{f"price of {name}": words.money(price_usd) for name, price_usd in parts},
+        "power": words.scaled(bill.power_w, "W"),
+        "optical cables": f"{bill.optics} of {bill.cables}",
+        **({"larger than any switch with a price": str(bill.too_large)} if bill.too_large else {}),
+    }
 
 
 def _list_counts(counts: Mapping[str, int]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import factorial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
@@ -37,6 +39,15 @@ class BCube(Generated):
 
     n: int = count("Ports of a switch, and servers on it.", least=2)
     k: int = count("Highest level of switches: a server has k + 1 ports.", least=0)
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for n in range(2, math.isqrt(hosts) + 1):
+            servers, k = n * n, 1
+            while servers < hosts:
+                servers, k = servers * n, k + 1
+            if servers == hosts:
+                yield cls(n=n, k=k, **links)
 
     def check(self) -> None:
         """The servers can be counted.

@@ -6,12 +6,22 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph, validate
-from netfold.topologies.kind import Counts, Facts, Generated, ParameterError, count, like, optional
+from netfold.topologies.kind import (
+    Counts,
+    Facts,
+    Generated,
+    ParameterError,
+    count,
+    divisors,
+    like,
+    optional,
+    steps,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +60,19 @@ class Dragonfly(Generated):
     local_delay_ps: int | None = optional("Delay of these links; by default `delay`.")
     global_rate_bps: int = like("rate_bps", "Rate of the links between groups; by default `rate`.")
     global_delay_ps: int | None = optional("Delay of these links; by default `delay`.")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for each in divisors(hosts):
+            for groups in divisors(hosts // each)[1:]:
+                for global_links in steps(2 * each):
+                    yield cls(
+                        groups=groups,
+                        routers_per_group=hosts // each // groups,
+                        hosts_per_router=each,
+                        global_links=global_links,
+                        **links,
+                    )
 
     def check(self) -> None:
         """Every two groups have a link, and no two routers have two.

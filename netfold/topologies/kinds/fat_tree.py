@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import product
+from typing import Any, ClassVar
 
-import networkx as nx
-
-from netfold.topologies.graph import add_host, add_link, add_switch, new_graph, validate
-from netfold.topologies.kind import Counts, Facts, Generated, ParameterError, count, like, optional
+from netfold.topologies.kind import Generated, ParameterError, Pods, ThreeTiers, count, optional, steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class FatTree(Generated):
+class FatTree(ThreeTiers):
     """A k-ary fat tree of three tiers, whole or tapered.
 
     Al-Fares, Loukissas, Vahdat: A scalable, commodity data center network architecture, SIGCOMM 2008,
@@ -38,14 +38,15 @@ class FatTree(Generated):
         "Aggregation switches of a pod, which are the uplinks of an edge switch; by default k/2."
     )
     core_links: int | None = optional("Uplinks of an aggregation switch; by default k/2.")
-    uplink_rate_bps: int = like(
-        "rate_bps", "Rate of the links between edge and aggregation switches; by default `rate`."
-    )
-    uplink_delay_ps: int | None = optional("Delay of these links; by default `delay`.")
-    core_rate_bps: int = like(
-        "uplink_rate_bps", "Rate of the links to core switches; by default `uplink_rate`."
-    )
-    core_delay_ps: int | None = optional("Delay of the links to core switches; by default `uplink_delay`.")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for k in range(4, math.isqrt(2 * hosts) + 1, 2):
+            for aggregations, cores in product(steps(k // 2), repeat=2) if 2 * hosts % k**2 == 0 else ():
+                hosts_each = 2 * hosts // k**2
+                yield cls(
+                    k=k, hosts_per_edge=hosts_each, aggregations=aggregations, core_links=cores, **links
+                )
 
     def check(self) -> None:
         """Switches have k ports.
@@ -59,7 +60,7 @@ class FatTree(Generated):
             raise ParameterError(
                 "k", f"{self.kind}: k is {self.k}, must be even; it has k/2 edge switches a pod"
             )
-        hosts, aggregations, cores = self._parts()
+        _, _, hosts, aggregations, cores = self.parts()
         if hosts + aggregations > self.k:
             raise ParameterError(
                 "hosts_per_edge" if hosts > self.k // 2 else "aggregations",
@@ -73,58 +74,11 @@ class FatTree(Generated):
                 f"more than the k = {self.k} ports; use at most {self.k // 2} core_links",
             )
 
-    def _parts(self) -> tuple[int, int, int]:
-        """H, A and C."""
+    def parts(self) -> Pods:
+        """Pods of k/2 edge switches, with H, A and C."""
         half = max(1, self.k // 2)
-        hosts, aggregations, cores = self.hosts_per_edge, self.aggregations, self.core_links
-        return (
-            half if hosts is None else hosts,
-            half if aggregations is None else aggregations,
-            half if cores is None else cores,
+        hosts, aggregations, cores = (
+            half if number is None else number
+            for number in (self.hosts_per_edge, self.aggregations, self.core_links)
         )
-
-    def counts(self) -> Counts:
-        """Hosts, switches and links of the class's closed forms."""
-        hosts, aggregations, cores = self._parts()
-        edges = self.k * (self.k // 2)
-        links = edges * (hosts + aggregations) + self.k * aggregations * cores
-        return Counts(edges * hosts, edges + self.k * aggregations + aggregations * cores, 2 * links)
-
-    def facts(self) -> Facts:
-        hosts, aggregations, cores = self._parts()
-        edges = self.k // 2
-        pod_bps = min(
-            edges * hosts * self.rate_bps,
-            edges * aggregations * self.uplink_rate_bps,
-            aggregations * cores * self.core_rate_bps,
-        )
-        return Facts(*self.counts(), 6, self.k // 2 * pod_bps, aggregations * cores)
-
-    def graph(self) -> nx.Graph:
-        """Hosts h0 …, switches pod0edge0 …, pod0agg0 …, core0 …."""
-        hosts, aggregations, cores = self._parts()
-        pods, edges = range(self.k), range(self.k // 2)
-        graph = new_graph(self.kind)
-        for index in range(self.k * len(edges) * hosts):
-            add_host(graph, f"h{index}", group=index // (len(edges) * hosts))
-        for tier, role, number in ((1, "edge", len(edges)), (2, "agg", aggregations)):
-            for pod in pods:
-                for index in range(number):
-                    add_switch(graph, f"pod{pod}{role}{index}", tier, self.switch, group=pod)
-        for core in range(aggregations * cores):
-            add_switch(graph, f"core{core}", 3, self.switch)
-        host, uplink = self.link(), self.link(self.uplink_rate_bps, self.uplink_delay_ps)
-        core_delay = self.uplink_delay_ps if self.core_delay_ps is None else self.core_delay_ps
-        core_link = self.link(self.core_rate_bps, core_delay)
-        for pod in pods:
-            for edge in edges:
-                name, first = f"pod{pod}edge{edge}", (pod * len(edges) + edge) * hosts
-                for index in range(first, first + hosts):
-                    add_link(graph, f"h{index}", name, host)
-                for aggregation in range(aggregations):
-                    add_link(graph, name, f"pod{pod}agg{aggregation}", uplink)
-            for aggregation in range(aggregations):
-                for core in range(aggregation * cores, (aggregation + 1) * cores):
-                    add_link(graph, f"pod{pod}agg{aggregation}", f"core{core}", core_link)
-        validate(graph)
-        return graph
+        return Pods(self.k, self.k // 2, hosts, aggregations, cores)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
-from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, count
+from netfold.topologies.kind import Counts, Direct, Facts, Generated, ParameterError, count
 
 _DIMENSION_MAX = 64  # more switches than can be counted in an int64
 
@@ -30,6 +31,12 @@ class Hypercube(Direct):
     growing: ClassVar[tuple[str, ...]] = ("dimension", "hosts_per_switch")
 
     dimension: int = count("Number of dimensions: 2 to this power are the switches.")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for dimension in range(1, hosts.bit_length()):
+            if hosts % 2**dimension == 0:
+                yield cls(dimension=dimension, hosts_per_switch=hosts // 2**dimension, **links)
 
     def check(self) -> None:
         """The switches can be counted.

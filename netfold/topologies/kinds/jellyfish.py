@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
 from netfold.topologies.graph import TopologyError
-from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, count
+from netfold.topologies.kind import Counts, Direct, Facts, Generated, ParameterError, count, divisors, steps
 
 _TRIES = 1000
 
@@ -35,6 +36,12 @@ class Jellyfish(Direct):
     switches: int = count("Number of switches.", least=2)
     degree: int = count("Links from each switch to others.")
     seed: int = count("Seed of the random graph.", default=1, least=0)
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for each in divisors(hosts):
+            for degree in steps(min(64, hosts // each)):
+                yield cls(switches=hosts // each, degree=degree, hosts_per_switch=each, **links)
 
     def check(self) -> None:
         """A connected graph of this degree exists.

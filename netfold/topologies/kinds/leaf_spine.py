@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
@@ -16,7 +17,7 @@ from netfold.topologies.graph import (
     new_graph,
     validate,
 )
-from netfold.topologies.kind import Counts, Facts, Generated, count, like, optional
+from netfold.topologies.kind import Counts, Facts, Generated, count, divisors, like, optional, steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,12 @@ class LeafSpine(Generated):
     uplink_delay_ps: int | None = optional(
         "Delay of the links between leaves and spines; by default `delay`."
     )
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for leaves in divisors(hosts)[1:]:
+            for spines in steps(hosts // leaves):
+                yield cls(leaves=leaves, spines=spines, hosts_per_leaf=hosts // leaves, **links)
 
     def counts(self) -> Counts:
         """L·H hosts, L + S switches and 2·L·(H + S) links."""

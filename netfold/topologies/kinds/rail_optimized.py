@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
 from netfold.topologies.graph import add_link, add_server, add_switch, new_graph, validate
-from netfold.topologies.kind import Counts, Facts, Generated, ParameterError, count, like, optional
+from netfold.topologies.kind import Counts, Facts, Generated, ParameterError, count, like, optional, steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,12 @@ class RailOptimized(Generated):
     nvlink_switch: str = field(default="plain", metadata={"meaning": "Profile of the NVLink switches."})
     uplink_rate_bps: int = like("rate_bps", "Rate of the links between rails and spines; by default `rate`.")
     uplink_delay_ps: int | None = optional("Delay of these links; by default `delay`.")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        if hosts % 8 == 0:  # GPUs of a server
+            for spines in steps(hosts // 8):
+                yield cls(islands_per_pod=hosts // 8, spines=spines, **links)
 
     def check(self) -> None:
         """Pods are linked.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
-from netfold.topologies.kind import Counts, Direct, Facts, count
+from netfold.topologies.kind import Counts, Direct, Facts, Generated, count, divisors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,11 @@ class Ring(Direct):
     growing: ClassVar[tuple[str, ...]] = ("switches", "hosts_per_switch")
 
     switches: int = count("Number of switches.", least=3)
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for switches in divisors(hosts):
+            yield cls(switches=switches, hosts_per_switch=hosts // switches, **links)
 
     def counts(self) -> Counts:
         """n·p hosts, n switches and 2·n·(p + 1) links."""

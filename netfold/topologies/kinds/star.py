@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
@@ -27,6 +28,10 @@ class Star(Generated):
     growing: ClassVar[tuple[str, ...]] = ("hosts",)
 
     hosts: int = count("Number of hosts: h0, h1, …")
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        yield cls(hosts=hosts, **links)
 
     def counts(self) -> Counts:
         """One switch, a link each way for each host."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import networkx as nx
 
-from netfold.topologies.kind import Counts, Direct, Facts, count
+from netfold.topologies.kind import Counts, Direct, Facts, Generated, count, divisors, lattices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,12 @@ class Torus(Direct):
     growing: ClassVar[tuple[str, ...]] = ("hosts_per_switch", "dimensions")
 
     dimensions: tuple[int, ...] = count("Switches in each dimension, such as [4, 4] or [4, 4, 2].", least=2)
+
+    @classmethod
+    def of_hosts(cls, hosts: int, **links: Any) -> Iterator[Generated]:
+        for each in divisors(hosts):
+            for dimensions in lattices(hosts // each):
+                yield cls(dimensions=dimensions, hosts_per_switch=each, **links)
 
     def counts(self) -> Counts:
         return self.torus_counts(self.dimensions)

@@ -25,8 +25,8 @@ from netfold.sim.engine.engine_data import Frame
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.report.words import codec_events
+from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.folder import load
-from netfold.sim.results.metrics import RANK_SKEW
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload

@@ -170,8 +170,8 @@ def test_switches_that_can_aggregate_are_filled() -> None:
     graph = leaf_spine(2, 1, 2, LINK, UPLINK, profile="tofino1")
     able, plain = draw_svg(graph, Look("a", {"tofino1"})), draw_svg(graph, Look("a"))
 
-    assert style.BLUE.lower() in able.decode().lower()
-    assert style.BLUE.lower() not in plain.decode().lower()
+    assert style.SLATE.lower() in able.decode().lower()
+    assert style.SLATE.lower() not in plain.decode().lower()
     assert "switch that can aggregate" in svg_text(able)
     assert {"100Gbps", "400Gbps", "host"} <= set(svg_text(able))
 

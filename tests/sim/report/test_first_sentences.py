@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 import netfold
 from netfold.errors import ScenarioError
-from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, with_answer
+from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, telling, with_answer
+from netfold.sim.report.several_runs import joined
 from netfold.sim.report.words import digits, percent, time
+from netfold.sim.results.folder import RunFolder
+from netfold.sim.results.format import TABLES, frame
 from netfold.sim.scenario.variant_keys import QuestionName
 from tests import ROOT
 from tests.command_line import run_command
@@ -207,6 +210,11 @@ def test_no_ratio_is_between_unlike_workloads(
     time_of = {one["name"]: one["metrics"]["iteration_time_us"] for one in variants}
     summary = with_answer({"variants": variants, "question": asked})
 
+    check_ratios(summary, like, time_of)
+
+
+def check_ratios(summary: Mapping[str, Any], like: Mapping[str, Any], time_of: Mapping[str, float]) -> None:
+    """`like` is what variants have to have in common, by name."""
     for one in summary["variants"]:
         base = one["ranking"]["baseline"]
         assert like[base] == like[one["name"]]
@@ -214,9 +222,80 @@ def test_no_ratio_is_between_unlike_workloads(
     for group in summary["answer"]:
         names = {*group["winners"], *group["next"], group["baseline"]}
         assert len({str(like[name]) for name in names}) == 1
-        for ratio, base in re.findall(r"([\d.]+) × as fast as (\S+) \(", group["text"]):
+        for ratio, base in re.findall(r"([\d.]+) × as fast as (.+?) \(", group["text"]):
             name = base if base in time_of else f"{base}/{group['group']}"
             assert ratio == digits(time_of[name] / min(time_of[winner] for winner in group["winners"]))
+
+
+@given(
+    times=st.lists(st.floats(1.0, 1e6), min_size=3, max_size=7),
+    models=st.lists(st.sampled_from(["mlp", "ncf"]), min_size=7, max_size=7),
+    jobs=st.lists(st.sampled_from(["", "/x", "/y"]), min_size=7, max_size=7),
+    runs=st.lists(st.integers(0, 2), min_size=7, max_size=7),
+)
+def test_no_ratio_of_several_runs_is_between_unlike_workloads(
+    times: list[float], models: list[str], jobs: list[str], runs: list[int]
+) -> None:
+    by_run: dict[int, list[dict[str, Any]]] = {}
+    for index, time_us in enumerate(times):
+        named = f"v{index}{jobs[index]}"
+        by_run.setdefault(runs[index], []).append(entry(named, time_us, {"model": models[index]}))
+    summary = with_answer(joined([folder_of(*variants) for variants in by_run.values()]).summary)
+    variants = summary["variants"]
+    like = {one["name"]: (one["setup"]["workload"], one["name"].partition("/")[2]) for one in variants}
+
+    check_ratios(summary, like, {one["name"]: one["metrics"]["iteration_time_us"] for one in variants})
+    assert sorted(one["metrics"]["iteration_time_us"] for one in variants) == sorted(times)
+
+
+def folder_of(*variants: dict[str, Any], **more: Any) -> RunFolder:
+    """A run without tables."""
+    tables: dict[str, Any] = {name: frame(record, ()) for name, record in TABLES.items()}
+    summary = {"scenario": "quick", "seed": 1, "verdict": "pass", "variants": list(variants), **more}
+    lists = {"warnings": [], "approximations": []}
+    return RunFolder(Path(), b"", lists | summary, checks=[], circumstances={}, **tables)
+
+
+def test_jobs_of_runs_are_compared_where_they_are_the_same() -> None:
+    """Runs 1 and 2 have the jobs x and y; in run 3, x trains another model."""
+    folders = [
+        folder_of(
+            *(entry(f"wait/{job}", 1.0, workload if job == "x" else MLP, stays=True) for job in ("x", "y")),
+            jobs=[{"variant": "wait", "jobs": 2, "makespan_us": makespan_us}],
+            baseline="wait",
+        )
+        for makespan_us, workload in ((300.0, MLP), (100.0, MLP), (1.0, NEUMF))
+    ]
+
+    assert answers(answered_in(joined(folders).summary)) == [
+        "the jobs of wait of run 1: wait of run 2 finishes all 2 jobs first: after 100 µs, "
+        "3.00 × as fast as wait of run 1 (300 µs)",
+        "the jobs of wait of run 3: wait of run 3 finishes all 2 jobs after 1.00 µs",
+    ]
+
+
+def test_grids_of_runs_are_one_grid_with_the_run_as_its_first_key() -> None:
+    folders = [
+        folder_of(*grid({("star", "ring"): 100.0, ("star", "tree"): tree_us})) for tree_us in (50.0, 400.0)
+    ]
+
+    (text,) = answers(answered_in(joined(folders).summary))
+    assert text.endswith(
+        "fastest collective by run and topology: tree for 1-star (2.00 ×), ring for 2-star (4.00 ×)"
+    )
+
+
+def test_of_many_variants_the_most_telling_are_chosen() -> None:
+    """a wins, b is next, f is the baseline; z is stalled; then e is farthest from these, and c from all."""
+    times = {"f": 100.0, "c": 3.0, "d": 2.2, "b": 2.0, "e": 20.0, "a": 1.0}
+    variants = [entry(name, time_us, plain=name == "f") for name, time_us in times.items()]
+    variants.append(entry("z", 1.0, verdict="stalled"))
+
+    assert [telling({"variants": variants}, count) for count in range(1, 8)] == [
+        *(["a"], ["b", "a"], ["f", "b", "a"], ["f", "b", "a", "z"], ["f", "b", "e", "a", "z"]),
+        ["f", "c", "b", "e", "a", "z"],
+        ["f", "c", "d", "b", "e", "a", "z"],
+    ]
 
 
 @given(st.permutations(range(4)), st.lists(NAMES, min_size=4, max_size=4, unique=True))

@@ -7,28 +7,36 @@ import csv
 import hashlib
 import html
 import io
+import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.text import Text
 
 from netfold.errors import DataError, UnwrittenError
 from netfold.sim.report import style
+from netfold.sim.report.compare import compare
 from netfold.sim.report.figures import time_spent
 from netfold.sim.report.html import build_figure, build_report
 from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
-from netfold.sim.report.page import inlined
+from netfold.sim.report.page import DARK, inlined
+from netfold.sim.report.ranked_bars import CAUSE_COLOURS, VariantBar, ranked_bars
+from netfold.sim.report.scores_over_time import scores_over_time
 from netfold.sim.report.trade_off import trade_off
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.records import SeriesRecord
-from tests.sim.results.builders import LOSSLESS, RING, US, reported, run_data
+from tests.sim.results.builders import LOSSLESS, RING, US, page_of, reported, run_data, svg_text
 
 EVIL = "<img src=x onerror=alert(1)></script>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,7 +98,25 @@ def test_a_browser_sorts_filters_shows_numbers_opens_and_saves(
     for name in ("bound_times", "time_spent", "bytes_sent", "timeline"):
         monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
     fakes.append(replace(RING, name=EVIL, messages=(("values", 5, 4000),)))
-    page = reported(tmp_path, *fakes) / "report.html"
+    seen = tried(command, reported(tmp_path, *fakes) / "report.html", tmp_path)
+    order = [fake.name for fake in fakes]
+
+    assert seen["before"] == seen["descending"] == order
+    assert seen["ascending"] == order[::-1]
+    assert seen["sort"] == "descending"
+    assert seen["filtered"] == ["ring-1", "ring-10", "ring-11"]
+    assert seen["tip"].startswith("ring-0 · elements ")
+    assert seen["last"].startswith(EVIL)
+    assert (seen["alerts"], seen["closed"], seen["opened"]) == (0, True, True)
+    rows = list(csv.DictReader(io.StringIO(seen["files"]["throughput.csv"])))
+    assert [row["variant"] for row in rows] == order
+    saved = ElementTree.fromstring(seen["files"]["throughput.svg"].partition("\n")[2])
+    assert "onerror=alert(1)></script>" in [text.text for text in saved.iter(f"{SVG}text")]
+    assert "var(" not in seen["files"]["throughput.svg"]
+
+
+def tried(command: str, page: Path, tmp_path: Path) -> dict[str, Any]:
+    """What a browser sees and does on a page."""
     digest = base64.b64encode(hashlib.sha256(TRIAL.encode()).digest()).decode()
     text = page.read_text("utf-8").replace("script-src &#39;", f"script-src 'sha256-{digest}' &#39;")
     page.write_text(text.replace("<title>", f"<script>{TRIAL}</script><title>", 1), "utf-8")
@@ -104,21 +130,47 @@ def test_a_browser_sorts_filters_shows_numbers_opens_and_saves(
     )
     recorded = re.search(r'data-seen="([^"]*)"', done.stdout)
     assert recorded, done.stderr[-2000:]
-    seen = json.loads(html.unescape(recorded[1]))
+    seen: dict[str, Any] = json.loads(html.unescape(recorded[1]))
+    return seen
 
-    order = [fake.name for fake in fakes]
-    assert seen["before"] == seen["descending"] == order
-    assert seen["ascending"] == order[::-1]
-    assert seen["sort"] == "descending"
-    assert seen["filtered"] == ["ring-1", "ring-10", "ring-11"]
-    assert seen["tip"].startswith("ring-0 · elements ")
-    assert seen["last"].startswith(EVIL)
+
+@pytest.mark.processes
+def test_a_page_of_three_runs_answers_as_compare_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ring-N takes N µs less for each message in the first run, half of that in the second."""
+    command = browser()
+    for name in ("bound_times", "time_spent", "bytes_sent", "timeline"):
+        monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
+    runs = [
+        [replace(RING, name=f"ring-{at}", messages=(("values", 40 - at // part, 4000),)) for at in range(6)]
+        for part in (1, 2)
+    ]
+    evil = EVIL.removesuffix("</script>")  # a slash is before the name of a job
+    runs.append([replace(LOSSLESS, name=evil, losses=(0.7, 0.6))])
+    folders = [write_run(tmp_path / f"{number}", run_data(*fakes)) for number, fakes in enumerate(runs)]
+    comparison = compare(folders)
+    page = comparison.report(tmp_path / "page")
+    text = page_of(page.parent)
+    names = [f"{fake.name} of run {number}" for number, fakes in enumerate(runs, 1) for fake in fakes]
+
+    assert comparison.report(tmp_path / "page").read_bytes() == page.read_bytes()
+    assert f'<p class="answer">{html.escape(comparison.answers[0])}.</p>' in text.replace("&#34;", "&quot;")
+    for number, folder in enumerate(folders, 1):
+        assert f"run {number}: {folder}" in text
+        assert text.count(f'<td class="n">{number}</td>') >= len(runs[number - 1])
+    seen = tried(command, page, tmp_path)
+    assert seen["before"] == names
+    assert seen["ascending"][0] == names[-1]
+    assert sorted(seen["filtered"]) == ["ring-1 of run 1", "ring-1 of run 2"]
+    assert seen["last"].startswith(f"{evil} of run 3")
     assert (seen["alerts"], seen["closed"], seen["opened"]) == (0, True, True)
     rows = list(csv.DictReader(io.StringIO(seen["files"]["throughput.csv"])))
-    assert [row["variant"] for row in rows] == order
-    saved = ElementTree.fromstring(seen["files"]["throughput.svg"].partition("\n")[2])
-    assert "onerror=alert(1)></script>" in [text.text for text in saved.iter(f"{SVG}text")]
-    assert "var(" not in seen["files"]["throughput.svg"]
+    assert [row["variant"] for row in rows] == names
+    with pytest.raises(DataError, match="no other run to compare with"):
+        compare(folders[:1] * 2).report(tmp_path / "page")
+    with pytest.raises(DataError, match="is a run or a sweep"):
+        comparison.report(folders[0])
 
 
 def test_a_figure_carries_its_numbers(tmp_path: Path) -> None:
@@ -263,3 +315,79 @@ def test_variants_that_are_nowhere_better_are_hollow(tmp_path: Path) -> None:
         assert trade_off(load(write_run(tmp_path / "same", run_data(fakes[2], same)))) is None
 
     assert hollow == [False, True, False]
+
+
+def test_scores_over_time_say_when_the_target_is_reached(tmp_path: Path) -> None:
+    """A step of ring takes 168 µs, one of quick 88 µs."""
+    dense = replace(RING, accuracies=(0.5, 0.95), target=0.9, metric="accuracy", losses=(2.0, 1.0))
+    fakes = [dense, replace(dense, name="quick", messages=LOSSLESS.messages, accuracies=(0.4, 0.8))]
+    folder = reported(tmp_path, *fakes)
+    rows = numbers(folder, "accuracy")
+
+    assert [(row["variant"], row["time_us"], row["accuracy"]) for row in rows if row["accuracy"]] == [
+        *(("ring", "168.0", "0.5"), ("ring", "336.0", "0.95")),
+        *(("quick", "88.0", "0.4"), ("quick", "176.0", "0.8")),
+    ]
+    assert [(row["variant"], row["time_to_target_us"]) for row in rows if row["time_to_target_us"]] == [
+        ("ring", "336.0")
+    ]
+    assert "missed" in svg_text((folder / "figures" / "accuracy.svg").read_bytes())
+    page = (folder / "report.html").read_text("utf-8")
+    assert page.index('id="accuracy"') < page.index("<nav>")
+
+
+def test_without_a_target_scores_are_those_when_the_first_variant_ends(tmp_path: Path) -> None:
+    dense = replace(RING, accuracies=(0.5, 0.95), losses=(2.0, 1.0))
+    quick = replace(dense, name="quick", messages=LOSSLESS.messages, accuracies=(0.4, 0.8))
+    run = load(write_run(tmp_path, run_data(dense, quick)))
+    run.summary["variants"][1]["scores"][1]["range"] = [0.7, 0.85]
+    with style.house_style():
+        figure = scores_over_time(run)
+    assert figure is not None
+    scores, answers = figure.axes
+
+    assert answers.get_title("left") == "accuracy after 176 µs"
+    assert [label.get_text() for label in answers.get_yticklabels()] == ["quick", "ring"]
+    assert [*answers.lines[0].get_xdata()] == [0.7, 0.85]
+    assert {text.get_text() for text in answers.texts} == {"80.0 %", "50.0 %"}
+    (shade,) = [drawn for drawn in scores.collections if isinstance(drawn, PolyCollection)]
+    assert shade.get_paths()[0].contains_points([(176, 0.75), (88, 0.5)], radius=1e-6).tolist() == [
+        True,
+        False,
+    ]
+
+
+def lab(colour: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """CIELAB of an sRGB colour under D65 (IEC 61966-2-1, CIE 15)."""
+    encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(to_xyz @ linear / to_xyz.sum(axis=1))  # none is as dark as the curve's straight part
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("page", [{}, DARK])
+def test_a_colour_has_one_meaning(page: Mapping[str, str]) -> None:
+    """Those of variants, phases, messages and causes differ by four times what is just noticed (2.3)."""
+    meanings = (
+        *style.VARIANT_COLOURS,
+        *style.PHASE_COLOURS.values(),
+        *style.KNOWN_LABELS.values(),
+        *(colour for colour in CAUSE_COLOURS.values() if colour),
+    )
+    shown = [page.get(colour.lower(), colour) for colour in meanings]
+    pairs = itertools.combinations(map(lab, shown), 2)
+
+    assert min(float(np.linalg.norm(first - second)) for first, second in pairs) > 4 * 2.3
+
+
+def test_a_logarithmic_axis_has_no_formulas_for_labels(tmp_path: Path) -> None:
+    """Of 40 µs and 680 µs, between which there is one power of ten."""
+    bars = [VariantBar("a", 40.0, "", ()), VariantBar("b", 680.0, "", ())]
+    with style.house_style():
+        figure = ranked_bars(bars, "times")
+        assert figure is not None
+        labels = svg_text(style.to_svg(figure))
+
+    assert "100 µs" in labels
+    assert not [label for label in labels if "$" in label]

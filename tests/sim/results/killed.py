@@ -21,8 +21,7 @@ from typing import Any
 
 import netfold.sim.report.html
 from netfold.errors import DataError
-from netfold.sim.files import package_versions
-from netfold.sim.results.folder import load
+from netfold.sim.results.folder import load, package_versions
 from tests.sim.results.builders import RING, reported
 
 OPERATIONS = ("mkdir", "fsync", "replace", "rename", "symlink")

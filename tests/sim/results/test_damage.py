@@ -21,6 +21,7 @@ from rich.console import Console
 
 from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
+from netfold.sim.plan.prices import Bill
 from netfold.sim.report.compare import compare, results_table
 from netfold.sim.report.html import render, write_pages
 from netfold.sim.results.folder import load, write_run
@@ -457,9 +458,10 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 
 def test_some_metrics_are_of_some_variants_only() -> None:
-    """Two are of runs that spray packets alone, four of those with a score to reach, five of jobs."""
+    """Two are of sprayed packets, four of a score to reach, five of jobs, six of a network's parts."""
     job_times = JobTimes(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
-    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, job_times=job_times)
+    bill = Bill(1, 1, 1, 1, 1, 1, 1, 1, 0)
+    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, bill=bill, job_times=job_times)
     sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
     assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)
 
@@ -468,5 +470,6 @@ def test_some_metrics_are_of_some_variants_only() -> None:
     assert set(sprayed) - set(others) == {
         *("packets_reordered", "packets_retransmitted_in_vain"),
         *("target", "steps_to_target", "time_to_target_us", "bytes_to_target"),
+        *("cost_usd", "power_w", "network_switches", "network_ports", "network_cables", "network_optics"),
         *("arrival_us", "waiting_us", "completion_time_us", "alone_us", "slowdown"),
     }

@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from netfold.errors import InvariantError
 from netfold.sim.checks.checks import covered_ps
 from netfold.sim.plan.plan import Reference
+from netfold.sim.plan.prices import Bill
 from netfold.sim.report import words
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.results import summary as verdicts
+from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.job_times import JobTimes, jain, overlapping, overview, spread
-from netfold.sim.results.metrics import Measured, VariantFacts, breakdown, metrics_of
+from netfold.sim.results.metrics import Measured, VariantFacts, bus_factor, metrics_of
 from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
 from netfold.sim.results.summary import summarize
 from tests.examples import examples
@@ -68,6 +70,8 @@ def test_metrics_by_hand() -> None:
         "elements": 2000,
         "aggregation_time_us": 128.0,
         "aggregation_elements_per_s": 2000 / 128e-6,
+        "algbw_bytes_per_s": 4 * 2000 / 128e-6,
+        "busbw_bytes_per_s": 4 * 2000 / 128e-6,  # 2(n − 1)/n of it, with 2 workers
         "iteration_time_us": 168.0,
         "compute_time_us": 60.0,  # of each worker
         "predicted_iteration_time_us": None,  # no rule of fusion weighs its costs
@@ -220,6 +224,26 @@ def test_loopback_is_that_of_the_busiest_port() -> None:
     left = records(RING, links=[replace(first, busy_ps=90 * US), *ports])
 
     assert summarize(facts, left)["variants"][0]["metrics"]["loopback_busy"] == 0.3
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    """Its PERFORMANCE.md: algbw is the size over the time, busbw of an all-reduce 2(n − 1)/n of it."""
+    metrics = summary(RING)["variants"][0]["metrics"]
+    algbw = 4 * metrics["elements"] / (metrics["aggregation_time_us"] / 1e6)
+
+    assert metrics["algbw_bytes_per_s"] == pytest.approx(algbw)
+    assert metrics["busbw_bytes_per_s"] == pytest.approx(algbw * 2 * (RING.workers - 1) / RING.workers)
+    assert [bus_factor(workers) for workers in (1, 2, 4, 8)] == [0, 1, 1.5, 1.75]
+
+
+def test_the_bill_of_the_network_is_shown() -> None:
+    bill = Bill(5, 6, 7, power_w=8, switches=9, ports=10, cables=11, optics=12, too_large=0)
+    facts = {"ring": VariantFacts(2, bill=bill)}
+    metrics = summarize(facts, records(RING))["variants"][0]["metrics"]
+    names = "cost_usd", "power_w", "network_switches", "network_ports", "network_cables", "network_optics"
+
+    assert [metrics[name] for name in names] == [18, 8, 9, 10, 11, 12]
+    assert "cost_usd" not in summary(RING)["variants"][0]["metrics"]
 
 
 def test_variants_keep_their_order_their_checks_and_references() -> None:
@@ -602,7 +626,7 @@ def test_the_report_says_so(tmp_path: Path) -> None:
     assert '<div class="verdict approximate"> <strong class="approximate">Approximate: 120 entries' in report
     assert "All 4 checks hold, but that many elements of the sums are estimates" in report
     assert '<td class="approximate">approximate: 120 entries</td>' in report
-    assert "Sketch has the shortest step: 88.0 µs, 1.91 × as fast as ring (168 µs).</p>" in report
+    assert "sketch has the shortest step: 88.0 µs, 1.91 × as fast as ring (168 µs).</p>" in report
     assert "<li>sketch: approximate: 120 entries</li>" in report
     texts = svg_text((folder / "figures" / "throughput.svg").read_bytes())
     assert "41.7 M/s · 2.67 × · approximate" in texts
