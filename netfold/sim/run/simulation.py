@@ -266,6 +266,7 @@ class Simulation:
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,
+            kept_bytes_per_element=job.codec.state_bytes,
             target=training.evaluate.target if training and training.evaluate else None,
             chance=training.model.facts.chance if training else None,
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,

@@ -728,7 +728,7 @@ def _bill(bill: Bill) -> dict[str, str]:
     parts = ("switches", bill.switches_usd), ("network cards", bill.nics_usd), ("cables", bill.cables_usd)
     return {
         "price": words.money(bill.cost_usd),
-        "of it": ", ".join(f"{words.money(price_usd)} {name}" for name, price_usd in parts),
+        **{f"price of {name}": words.money(price_usd) for name, price_usd in parts},
         "power": words.scaled(bill.power_w, "W"),
         "optical cables": f"{bill.optics} of {bill.cables}",
         **({"larger than any switch with a price": str(bill.too_large)} if bill.too_large else {}),
