@@ -360,7 +360,7 @@ def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None)
         if begin == end:  # the only switch
             builder.add_single(np.zeros(fabric.switches_count, np.int64))
             continue
-        if is_large:
+        if is_large and end - begin > _LISTED_PORTS:
             builder.add(*compiled_distinct(nearer[begin:end], fabric.switches_count))
         else:
             builder.add(*_distinct(_flags(nearer[begin:end], fabric.switches_count)))
