@@ -254,7 +254,7 @@ class Simulation:
                 *job.warnings,
                 *workload.notes,
                 *overflow_warnings(job, points),
-                *vain_warnings(job, sent, again, lost, reordering),
+                *vain_warnings(job, sent, again, lost),
                 *leak_warnings(ending),
             ),
             passes=passes_count(job.collective.passes, points) if points else None,
