@@ -342,7 +342,7 @@ def port_costs(graph: nx.Graph, fabric: SwitchLinks) -> NDArray[np.int64] | None
 
 _WORD = 64
 _LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorting
-_COMPILED_SWITCHES = 512  # from here on compiled code is worth its import: 20 s become 2 s with 7000 switches
+_COMPILED_SWITCHES = 2048  # from here on compiled code is worth its import: 2 s, not 12, for 7000 switches
 
 
 def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> Tables:
