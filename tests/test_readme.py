@@ -68,6 +68,7 @@ SLOW = (
     "loss-0-1.collective",  # the whole of 02-loss again
     "collective.timeout=50us",
     "switchml-rate.yaml",
+    "papers/compression",
     "topology.switch=ideal",
     "05-does-it-fit.yaml$",
     "09-overlap.yaml$",
