@@ -236,6 +236,14 @@ def test_pages_are_short() -> None:
     assert [page for page, most in limits.items() if len(page.read_text("utf-8").splitlines()) > most] == []
 
 
+def test_every_scenario_is_in_the_table() -> None:
+    folder = ROOT / "scenarios"
+    names = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
+
+    text = (folder / "README.md").read_text("utf-8")
+    assert {name for name in names if f"`{name}`" not in text and f"[{name}]" not in text} == set()
+
+
 def test_who_is_new_reads_little() -> None:
     words = {page: re.findall(r"\S*\w\S*", page.read_text("utf-8")) for page in WORDS_MAX}
 
