@@ -169,7 +169,7 @@ class TablesBuilder:
 # or never fill.
 
 
-_HINT = "use routing: ecmp, or a torus, hypercube or hyperx"
+_HINT = "use routing: ecmp, or a torus, hypercube or hyperx and nothing `without`"
 
 
 def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
