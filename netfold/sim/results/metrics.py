@@ -172,7 +172,7 @@ class Measured:
 
     @property
     def reordering(self) -> tuple[int, int]:
-        assert self.fact.reordering is not None  # only where packets are sprayed
+        assert self.fact.reordering is not None  # only where packets may overtake each other
         return self.fact.reordering
 
     @property
@@ -556,7 +556,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "packets_reordered", Unit.COUNT,
-        "packets that later ones overtook; this and the next are there where packets are sprayed",
+        "packets that later ones overtook; this and the next are there where the routing lets them",
         lambda v: v.reordering[0], better="lower", applies=_sprays,
     ),
     Metric(
