@@ -195,6 +195,8 @@ class Journal:
     signs: SignCheck = field(default_factory=SignCheck)  # checks of all rounds
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
+    bounds_ps: list[tuple[float, float]] = field(default_factory=list)
+    """The least aggregation time of each step: of any algorithm, and of its own schedule."""
     drifts: dict[int, Drift] = field(default_factory=dict)
     """Drift of an unbiased codec, by bucket."""
     arrays: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from netfold.homomorphic.codec import Codec, Server, refusal_of
 from netfold.homomorphic.merge import HostHop, Merge, Merged
 from netfold.homomorphic.message import Message, Tensor
 from netfold.kinds import family, registered
+from netfold.sim.collectives.schedule_bound import BoundOf
 from netfold.sim.collectives.schedule_costs import Estimate
 from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.keys import Location, Section
@@ -228,6 +229,8 @@ class CollectiveSpec:
     """From its section to that of a part of another, which it runs in switches; None: it cannot."""
     estimate: Callable[[Any, Network, Sequence[int], int, int], Estimate] | None = None
     """Its closed form: of its section, on the nodes of workers, for words, with a seed."""
+    bound: Callable[[Any, Network, Sequence[int], int, int], BoundOf] | None = None
+    """What its messages take at least: of its plan, on the nodes of workers, with a seed, of a job."""
     choices: Callable[[], Mapping[str, Keys]] = _no_choice
     """Keys that decide which codecs it carries, by a name; each is a column of the matrix."""
     listed: int = 100

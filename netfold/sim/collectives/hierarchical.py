@@ -59,7 +59,8 @@ from netfold.units import SIZE
 
 
 KIND = "hierarchical"
-_OF_THE_WHOLE = frozenset(ChunkedCollective.model_fields) - {"kind"}  # keys that parts do not have
+_OF_THE_WHOLE = (frozenset(ChunkedCollective.model_fields) | {"order"}) - {"kind"}
+"""Keys that parts do not have: groups are what the topology says already."""
 
 
 class HierarchySection(ChunkedCollective):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator
@@ -28,7 +29,15 @@ from netfold.sim.collectives.schedule_costs import (
     tables_bytes,
     timeout_of,
 )
-from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compile_transfers, outline_of
+from netfold.sim.collectives.topology_order import Orders
+from netfold.sim.collectives.transfers import (
+    Cut,
+    Outline,
+    Transfers,
+    compile_transfers,
+    in_orders,
+    outline_of,
+)
 from netfold.sim.engine.engine_data import Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
@@ -99,19 +108,30 @@ class HostCollective(CollectiveSection):
         """A worker's place in the schedule, in parentheses after its number; none by default."""
         return ""
 
-    def outline(self, workers: int, by_codec: bool = False) -> Outline:
+    def orders(self, network: Network, nodes: Sequence[int]) -> Orders:
+        """The order of the workers of each channel; empty: rank order, as by default."""
+        return ()
+
+    def placed(self, workers: int, words: int, by_codec: bool = False, orders: Orders = ()) -> Transfers:
+        """Its schedule with the workers in these orders."""
+        transfers = self.schedule(workers, words, by_codec)
+        return in_orders(transfers, orders) if orders else transfers
+
+    def outline(self, workers: int, by_codec: bool = False, orders: Orders = ()) -> Outline:
         """What its schedule comes to."""
         return _kept(
             _OUTLINES,
-            (self._name(), workers, by_codec),
-            lambda: outline_of(self.schedule(workers, 0, by_codec)),
+            (self._name(), workers, by_codec, orders),
+            lambda: outline_of(self.placed(workers, 0, by_codec, orders)),
         )
 
-    def cut(self, workers: int, words: int = 0, by_codec: bool = False) -> Cut:
+    def cut(self, workers: int, words: int = 0, by_codec: bool = False, orders: Orders = ()) -> Cut:
         """Its schedule, compiled; the same object for messages that are cut into as many cells."""
-        transfers = self.schedule(workers, words, by_codec)
-        name = (self._name(), workers, transfers.cells, by_codec)
-        return _kept(_COMPILED, name, lambda: compile_transfers(transfers))
+        cells = self.schedule(workers, words, by_codec).cells
+        name = (self._name(), workers, cells, by_codec, orders)
+        return _kept(
+            _COMPILED, name, lambda: compile_transfers(self.placed(workers, words, by_codec, orders))
+        )
 
     def _name(self) -> tuple[type[HostCollective], str]:
         """What collectives whose schedules are the same have in common."""
@@ -120,7 +140,8 @@ class HostCollective(CollectiveSection):
 
     def estimate(self, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
         """The estimated time of a message of so many words on the nodes of workers."""
-        return estimate_of(self.outline(len(nodes)), network, nodes, words, seed)
+        outline = self.outline(len(nodes), orders=self.orders(network, nodes))
+        return estimate_of(outline, network, nodes, words, seed)
 
     def resolve(self, job: JobContext) -> Resolved:
         """The plan of a job.
@@ -131,7 +152,9 @@ class HostCollective(CollectiveSection):
             The workers do not fit; or as `resolve_as`.
         """
         self.fit(len(job.hosts), job)
-        return resolve_as(self, job, self.outline(len(job.hosts)))
+        orders = self.orders(job.site.network, job.nodes)
+        outline = self.outline(len(job.hosts), orders=orders)
+        return resolve_as(self, job, outline, make_plan=partial(HostPlan, orders=orders))
 
 
 T = TypeVar("T")
@@ -185,6 +208,8 @@ class HostPlan(CollectivePlan):
 
     collective: HostCollective
     """Its keys, and its schedule."""
+    orders: Orders = ()
+    """The order of the workers of each channel; empty: rank order."""
 
 
 def resolve_as(

@@ -39,7 +39,8 @@ from netfold.sim.collectives.collective import (
     Wait,
 )
 from netfold.sim.collectives.host_collective import HostCollective, HostPlan
-from netfold.sim.collectives.schedule_costs import Estimate
+from netfold.sim.collectives.schedule_bound import BoundOf, host_bound_of
+from netfold.sim.collectives.schedule_costs import Estimate, Routed
 from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.engine_data import Flow, Operation, Overflow, Schedule
 from netfold.sim.workload.hardware import Device, charge_ps
@@ -447,7 +448,7 @@ class ScheduledRun(HostRun):
 
         Of HOST, which the codec cuts into cells, the number of words is 0: it is not known.
         """
-        return self._plan.collective.cut(self.workers, words, by_codec)
+        return self._plan.collective.cut(self.workers, words, by_codec, self._plan.orders)
 
     def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """The message, operation and worker of a word; all workers merge it."""
@@ -600,6 +601,12 @@ def scheduled(
     ) -> Estimate:
         return section.estimate(network, nodes, words, seed)
 
+    def bound(plan: HostPlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> BoundOf:
+        collective, workers, orders = plan.collective, len(nodes), plan.orders
+        routed = Routed.by_seed(collective.outline(workers, orders=orders), network, nodes, seed, job)
+        schedule = partial(collective.placed, workers, orders=orders)
+        return host_bound_of(schedule, routed, plan.sender.frame)
+
     return CollectiveSpec(
         kind,
         collective.merges,
@@ -609,6 +616,7 @@ def scheduled(
         carries_absence=collective.carries_absence,
         is_between_hosts=start is ScheduledRun,
         estimate=estimate,
+        bound=bound if start is ScheduledRun else None,
         listed=listed,
     )
 

@@ -79,7 +79,7 @@ class Routed:
         self.links = np.array(links, np.int64)
         """(E,) The links of all flows, one flow after the other."""
         self.owners = np.array(owners, np.int64)  # (E,) the number of the flow
-        self._parts = np.array(parts, np.float64)  # (E,) messages on the link for every message sent
+        self.parts = np.array(parts, np.float64)  # (E,) messages on the link for every message sent
         number = {flow: at for at, flow in enumerate(self.paths)}
         self.flows = [np.array([number[flow] for flow in level.flows]) for level in outline.levels]
         """By level: the number of each transfer's flow."""
@@ -94,7 +94,7 @@ class Routed:
     def loads(self, sent: Doubles) -> Doubles:
         """(links,) What each link carries where flows send so much, (F,)."""
         count = len(self.network.link_names)
-        loads: Doubles = np.bincount(self.links, self._parts * sent[self.owners], count).astype(np.float64)
+        loads: Doubles = np.bincount(self.links, self.parts * sent[self.owners], count).astype(np.float64)
         return loads
 
     def sent(self, level: int, shares_sent: Doubles | None = None) -> Doubles:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -87,12 +87,39 @@ class Cut:
         """(cells + 1,) where cells begin in a message of `words`, rounded down, and where the last ends."""
         if self.own_ends is not None:
             return self.own_ends(words)
-        return np.array([words * edge.numerator // edge.denominator for edge in self.cuts], np.int64)
+        return cell_ends(self.cuts, words)
+
+
+def cell_ends(cuts: Shares, words: int) -> Ints:
+    """(cells + 1,) where cells that begin at these shares of a message begin, rounded down, and its end."""
+    return np.array([words * edge.numerator // edge.denominator for edge in cuts], np.int64)
 
 
 def equal_cuts(cells: int) -> Shares:
     """Where cells begin that are equal shares of a message."""
     return tuple(Fraction(cell, cells) for cell in range(cells + 1))
+
+
+def in_orders(transfers: Transfers, orders: Sequence[Sequence[int]]) -> Transfers:
+    """The same schedule with workers in other places: place p of channel c is `orders[c][p]`."""
+    ranks = np.array(orders, np.int64)
+    steps = list(transfers.steps)
+    names = {id(array): array for step in steps for array in (step.source, step.target)}  # kept alive
+    placed: dict[tuple[int, int], Ints] = {}  # equal arrays stay the same object
+
+    def place(workers: Ints, channel: Ints | int) -> Ints:
+        name = id(workers), id(channel) if isinstance(channel, np.ndarray) else channel
+        if name not in placed:
+            placed[name] = ranks[channel, names[id(workers)]]
+        return placed[name]
+
+    return replace(
+        transfers,
+        steps=[
+            step._replace(source=place(step.source, step.channel), target=place(step.target, step.channel))
+            for step in steps
+        ],
+    )
 
 
 # Builds schedules from columns.

@@ -78,6 +78,8 @@ class VariantFacts:
     """Counters of each switch, named as in `engine.tables.POINT_COUNTERS`."""
     duration_ps: int = 0
     """Time of the whole variant."""
+    bounds_ps: tuple[tuple[float, float], ...] = ()
+    """The least aggregation time of each finished step: of any algorithm, and of its own schedule."""
     diagnosis: Mapping[str, Any] | None = None  # why it is stalled
     trace: str = ""  # Python's traceback, if its codec raised something
     bounds: tuple[Mapping[str, Any], ...] = ()
@@ -138,10 +140,21 @@ class Measured:
         # And by step.
         return _mean(total, len(self.steps) * self.fact.workers)
 
-    def step_us(self, total_ps: int, workers: int = 1) -> float | None:
+    def step_us(self, total_ps: float, workers: int = 1) -> float | None:
         """Mean time per step, or per step and worker."""
         count = workers * len(self.steps)
         return total_ps / count / PS_PER_US if count else None
+
+    def bound_us(self, number: int) -> float | None:
+        """The mean least aggregation time of a step; None if it is not known of all of them."""
+        bounds_ps = [bounds[number] for bounds in self.fact.bounds_ps]
+        if len(bounds_ps) < len(self.steps) or not all(bounds_ps):
+            return None
+        return self.step_us(math.fsum(bounds_ps[: len(self.steps)]))
+
+    def of_bound(self, number: int) -> float | None:
+        bound_us, time_us = self.bound_us(number), self.step_us(self.aggregation_ps)
+        return _ratio(bound_us, time_us) if bound_us and time_us else None
 
     @property
     def algorithm_bandwidth(self) -> float | None:
@@ -159,7 +172,7 @@ class Measured:
 
     @property
     def reordering(self) -> tuple[int, int]:
-        assert self.fact.reordering is not None  # only where packets are sprayed
+        assert self.fact.reordering is not None  # only where packets may overtake each other
         return self.fact.reordering
 
     @property
@@ -391,6 +404,27 @@ METRICS: tuple[Metric, ...] = (
         better="higher", label="busbw", sort="busbw", is_later=True, note="algbw × 2(n − 1)/n for n workers",
     ),
     Metric(
+        "bound_us", Unit.TIME,
+        "the least aggregation time of any algorithm on this network, for the messages that its workers "
+        "sent: no run is faster",
+        lambda v: v.bound_us(0), is_later=True, per="step",
+    ),
+    Metric(
+        "schedule_bound_us", Unit.TIME,
+        "the same of its own collective, on the paths that its packets take, with headers",
+        lambda v: v.bound_us(1), is_later=True, per="step",
+    ),
+    Metric(
+        "of_bound", Unit.SHARE, "`bound_us` over `aggregation_time_us`",
+        lambda v: v.of_bound(0), better="higher", label="% of bound", sort="bound", is_later=True,
+        note="least time of any algorithm on this network, over its time",
+    ),
+    Metric(
+        "of_schedule_bound", Unit.SHARE, "`schedule_bound_us` over `aggregation_time_us`",
+        lambda v: v.of_bound(1), better="higher", label="% of own bound", is_later=True,
+        note="least time of its own schedule on its paths, over its time",
+    ),
+    Metric(
         "iteration_time_us", Unit.TIME, "time of a whole step",
         lambda v: v.step_us(sum(step.end_ps - step.start_ps for step in v.steps)), better="lower",
         label="iteration", sort="iteration", has_ratio=True, note="whole steps", per="step",
@@ -522,7 +556,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "packets_reordered", Unit.COUNT,
-        "packets that later ones overtook; this and the next are there where packets are sprayed",
+        "packets that later ones overtook; this and the next are there where the routing lets them",
         lambda v: v.reordering[0], better="lower", applies=_sprays,
     ),
     Metric(

@@ -41,6 +41,7 @@ from netfold.sim.run.step import (
     WorkerActivities,
     stretches,
 )
+from netfold.sim.run.step_bounds import StepBounds
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Device, charge_ps, scaled_ps
 from netfold.sim.workload.workload import Workload
@@ -87,6 +88,7 @@ class RunningJob:
     set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None
     """Notes what a worker does, and until when."""
     after_step: Callable[[], None] = lambda: None  # called between two steps
+    bounds: StepBounds | None = None
 
     def __post_init__(self) -> None:
         environment, buckets = self.environment, self.workload.buckets
@@ -201,6 +203,8 @@ class RunningJob:
                 test_score=score.value if score else None,
             )
         )
+        if self.bounds is not None:
+            self.journal.bounds_ps.append(self.bounds.take())
         self._record_passes(step)
 
     def _apply(self, decoded: Decoded) -> Decoded:
@@ -477,6 +481,8 @@ class RunningJob:
         findings = replace(findings, at_hosts=at_hosts)
         self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
         log.end_ps = self._now_ps
+        if self.bounds is not None:
+            self.bounds.add(log.operations)
         self.journal.add_findings(bucket.index, self._with_places(findings, step, bucket.index, log))
         self.journal.rounds.append(log.record(self.label, step, bucket, findings, counts))
         self.journal.notes += log.note_records(self.label, step, bucket.index)

@@ -33,6 +33,7 @@ from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.step_bounds import StepBounds
 from netfold.sim.scenario.profile_keys import default_prices
 from netfold.sim.workload.fusion import pieces_of
 from netfold.sim.workload.fusion_rules import Cost, Costs, predict
@@ -209,13 +210,26 @@ class Simulation:
             reporter=self.reporter,
             set_activity=partial(self.fabric.set_activity, index),
             after_step=after_step,
+            bounds=self._bounds(index, job),
         )
         running.start(job.steps, max(job.start_ps, int(self.environment.now)))
         return running
 
+    def _bounds(self, index: int, job: JobPlan) -> StepBounds:
+        """Where links fail, the paths that a schedule takes are not known."""
+        bound, network = collectives()[job.collective.kind].bound, self.variant.network
+        has_failures = any(
+            isinstance(fault.effect, LinksDown | Reboot) for fault in self.variant.faults.faults
+        )
+        schedule = None
+        if bound is not None and not has_failures:
+            schedule = partial(bound, job.collective, network, job.hosts, self.variant.seed, index)
+        is_serial = job.overlap.buckets_in_flight == 1
+        return StepBounds(network, job.hosts, schedule, is_serial=is_serial)
+
     def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
-        """Of packets between hosts, where they are sprayed over paths."""
-        if not self.variant.network.policy.is_sprayed:
+        """Of packets between hosts, where they may overtake each other."""
+        if not self.variant.network.policy.reorders:
             return None
         index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
         return self.fabric.engine.flow_reordering(index)
@@ -263,6 +277,7 @@ class Simulation:
                 {"switch": name, **counters}
                 for name, counters in zip(self._switch_names(job), points, strict=True)
             ),
+            bounds_ps=tuple(running.journal.bounds_ps),
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,

@@ -268,7 +268,9 @@ class _Trial:
         plan, written = self.original.variants[0], self.original.scenario.variants[0]
         index = [job.label for job in plan.jobs].index(self._job)
         sections = written.jobs[plan.sections[index]] if written.jobs else written
-        return Subject(sections, written.topology, written.routing, plan.jobs[index], plan.network, parts)
+        return Subject(
+            sections, written.topology, written.routing.kind, plan.jobs[index], plan.network, parts
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -45,7 +45,7 @@ from netfold.topologies.kind import Topology
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
-from netfold.topologies.routing import ECMP, POLICIES
+from netfold.topologies.routing import ECMP, Policy
 from netfold.topologies.topology_files import to_json
 from netfold.units import RATE, SIZE, TIME
 
@@ -86,8 +86,8 @@ class NamedNetwork:
         )
 
     @property
-    def routing(self) -> str:
-        return ECMP.kind if self.variant is None else self.variant.routing
+    def routing(self) -> Policy:
+        return ECMP if self.variant is None else self.variant.routing.policy
 
     @property
     def seed(self) -> int:
@@ -554,7 +554,7 @@ def measure_network(
         len(names),
         size_bytes,
         timed,
-        network.routing,
+        network.routing.kind,
         network.seed,
         placed,
         bill_of(graph, prices or network.prices),
@@ -582,9 +582,7 @@ def _estimates(
     }
     if tell is not None:
         tell("routes")
-    compiled = with_pass_latency(
-        compile_network(graph, available_bytes(), POLICIES[network.routing]), profiles
-    )
+    compiled = with_pass_latency(compile_network(graph, available_bytes(), network.routing), profiles)
     rows = {name: row for row, name in enumerate(compiled.nodes)}
     compiled = with_work(compiled, {rows[name]: network.host_profile for name in names})
     return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)

@@ -72,6 +72,10 @@ def test_metrics_by_hand() -> None:
         "aggregation_elements_per_s": 2000 / 128e-6,
         "algbw_bytes_per_s": 4 * 2000 / 128e-6,
         "busbw_bytes_per_s": 4 * 2000 / 128e-6,  # 2(n − 1)/n of it, with 2 workers
+        "bound_us": None,  # nothing is known of its network
+        "schedule_bound_us": None,
+        "of_bound": None,
+        "of_schedule_bound": None,
         "iteration_time_us": 168.0,
         "compute_time_us": 60.0,  # of each worker
         "predicted_iteration_time_us": None,  # no rule of fusion weighs its costs
@@ -126,6 +130,15 @@ def test_metrics_by_hand() -> None:
         "test_metric": None,
         "test_score": None,
     }
+
+
+def test_bounds_are_shares_of_the_time_if_every_step_has_them() -> None:
+    known = VariantFacts(workers=2, bounds_ps=((32 * US, 64 * US), (64 * US, 128 * US)))
+    metrics = metrics_of(Measured(known, steps(RING)))
+    assert (metrics["bound_us"], metrics["schedule_bound_us"]) == (48.0, 96.0)
+    assert (metrics["of_bound"], metrics["of_schedule_bound"]) == (48 / 128, 96 / 128)
+    unknown = replace(known, bounds_ps=((32 * US, 64 * US), (0, 0)))
+    assert metrics_of(Measured(unknown, steps(RING)))["of_bound"] is None
 
 
 def test_rounds_of_updates_have_no_nmse_and_so_has_the_variant() -> None:

@@ -22,6 +22,7 @@ from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection,
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.switch_resources import Switches
+from netfold.sim.collectives.schedule_bound import BoundOf, tree_bound_of
 from netfold.sim.collectives.schedule_costs import AUTO, WORD_BITS, Estimate, usable_bps
 from netfold.sim.plan.idle_network import host_bound, wire_bound
 from netfold.sim.plan.plan import CollectivePlan
@@ -223,6 +224,10 @@ def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
 
 
+def _bound(plan: CollectivePlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> BoundOf:
+    return tree_bound_of(network, plan.aggregations)
+
+
 IN_NETWORK = CollectiveSpec(
     KIND,
     MERGEABLE,
@@ -233,6 +238,7 @@ IN_NETWORK = CollectiveSpec(
     carries_absence=True,  # not with all programs
     as_part=_as_part,
     estimate=estimate_in_network,
+    bound=_bound,
     choices=program_choices,
     listed=5,
 )

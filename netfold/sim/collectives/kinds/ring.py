@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
 from netfold.sim.collectives.host_collective import WORD_BYTES, Chunk, HostCollective
 from netfold.sim.collectives.host_messages import scheduled
+from netfold.sim.collectives.topology_order import Orders, ring_orders
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.engine_data import NONE
 from netfold.sim.keys import count_of
+from netfold.topologies.network import Network
 
 # In n − 1 reduce-scatter steps every worker sends one segment to the next one, which merges it into its
 # own; in n − 1 all-gather steps the finished segments go round. On an idle network with equal links a message
@@ -44,6 +46,14 @@ class Ring(HostCollective):
     """Rings that carry an equal share each; every other one goes backward, and each begins one worker on."""
     chunk: Chunk | None = None
     """Payload of a segment that a host receives before it merges or forwards it; by default all of it."""
+
+    order: Literal["rank", "topology"] = "rank"
+    """Who follows whom: by rank, or by the topology: rack by rack, or island by island. Islands are then left
+    and entered on the same rail, another one for each channel: use as many channels as there are rails."""
+
+    def orders(self, network: Network, nodes: Sequence[int]) -> Orders:
+        """One for each channel."""
+        return ring_orders(network, nodes, self.channels) if self.order == "topology" else ()
 
     @property
     def path_in_words(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple
 
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from netfold.sim.collectives.host_collective import ChunkedCollective
 from netfold.sim.collectives.host_messages import scheduled
+from netfold.sim.collectives.topology_order import Orders, tree_orders
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
 from netfold.sim.engine.engine_data import NONE
+from netfold.topologies.network import Network
 
 # Each tree has an equal share of the message, cut into chunks. A worker merges a chunk of its first child,
 # then that of its second, and sends it to its parent; the root sends what is finished back to its children,
@@ -99,6 +101,13 @@ class Tree(ChunkedCollective):
     kind: Literal["tree"]
     trees: Literal[1, 2] = 2
     """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""
+
+    order: Literal["rank", "topology"] = "rank"
+    """Which places workers have: by rank, or by the topology: rack by rack, or island by island."""
+
+    def orders(self, network: Network, nodes: Sequence[int]) -> Orders:
+        """One for each tree."""
+        return tree_orders(network, nodes, self.trees) if self.order == "topology" else ()
 
     @property
     def path_in_words(self) -> str:

@@ -1,0 +1,159 @@
+"""No run is faster than the two bounds of its aggregation time, and that of its schedule is near it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.errors import ScenarioError
+from netfold.kinds import registered
+from netfold.sim.plan.problem_bound import problem_bound
+from netfold.topologies.graph import hosts
+from netfold.topologies.kind import Topology
+from netfold.topologies.network import compile_network
+from tests.examples import examples
+from tests.pairs.scenario import small_network
+from tests.sim.scenes import entry_of, simulated
+
+ROUNDING = 1e-6  # times are whole picoseconds
+KINDS = sorted(set(registered(Topology)) - {"topohub"})
+LEVEL = {"kind": "ring"}
+COLLECTIVES: tuple[dict[str, Any], ...] = (
+    {"kind": "ring"},
+    {"kind": "ring", "channels": 3, "chunk": "4KiB", "order": "topology"},
+    {"kind": "tree", "chunk": "2KiB"},
+    {"kind": "tree", "trees": 1, "order": "topology"},
+    {"kind": "halving_doubling"},
+    {"kind": "torus_2d"},
+    {"kind": "all_gather"},
+    {"kind": "parameter_server", "servers": 2},
+    {"kind": "in_network", "program": "tree"},
+    {"kind": "in_network", "program": "switchml"},
+    {"kind": "hierarchical", "group_size": 3, "inner": LEVEL, "outer": LEVEL},
+)
+HOST_CODECS = ("none", "lossless", "topk", "random_k", "majority", "fixed_point")
+SWITCH_CODECS = ("fixed_point", "lossless", "random_k")
+
+
+def network_of(kind: str, **keys: Any) -> Any:
+    return compile_network(registered(Topology)[kind](**keys).graph())
+
+
+def scenario(
+    collective: dict[str, Any], topology: dict[str, Any], elements: int, bucket: str = "25MB", **more: Any
+) -> dict[str, Any]:
+    """A scenario; switches aggregate if the collective asks for it."""
+    in_switches = collective["kind"] == "in_network"
+    return {
+        "name": "bounded",
+        "topology": {**topology, **({"switch": "ideal"} if in_switches else {})},
+        "workload": {"kind": "synthetic", "elements": elements, "bucket": bucket},
+        "codec": {"kind": "fixed_point" if in_switches else "none"},
+        "collective": collective,
+        **more,
+    }
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, Any]:
+    workers = draw(st.integers(2, 9))
+    kind, collective = draw(st.sampled_from(KINDS)), draw(st.sampled_from(COLLECTIVES))
+    policies = ["ecmp", "ecmp", "spray", *(["valiant"] if kind == "dragonfly" else [])]
+    codecs = SWITCH_CODECS if collective["kind"] == "in_network" else HOST_CODECS
+    keys = dict(small_network(kind, workers + 2))
+    return scenario(
+        collective,
+        {"kind": kind, **keys, "delay": draw(st.sampled_from(["10ns", "1us"]))},
+        draw(st.sampled_from([256, 1000, 4096, 20_000])),
+        seed=draw(st.integers(0, 10**6)),
+        routing=draw(st.sampled_from(policies)),
+        workers={"count": workers, "placement": draw(st.sampled_from(["pack", "random"]))},
+        codec={"kind": draw(st.sampled_from(codecs))},
+        bucket=draw(st.sampled_from(["25MB", "3KB"])),
+        overlap={"buckets_in_flight": draw(st.sampled_from([1, 3]))},
+    )
+
+
+@given(scenarios())
+@examples(200, at_night=3)
+def test_no_run_beats_its_bounds(drawn: dict[str, Any]) -> None:
+    try:
+        metrics = entry_of(simulated(drawn))["metrics"]
+    except ScenarioError:
+        return  # the switches cannot, or the codec does not go with it
+    time_us, bound_us, own_us = (
+        metrics[name] for name in ("aggregation_time_us", "bound_us", "schedule_bound_us")
+    )
+    if bound_us is not None:  # of messages that the codec alone merges nothing is known
+        assert bound_us <= own_us
+        assert own_us <= time_us * (1 + ROUNDING)
+
+
+CELLS = {
+    "star": {"kind": "star", "hosts": 16},
+    "leaf_spine": {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 4, "spines": 4},
+    "fat_tree": {"kind": "fat_tree", "k": 4},
+    "rails": {"kind": "rail_optimized", "islands_per_pod": 4, "gpus_per_island": 4, "spines": 2},
+}
+SHARED = {("leaf_spine", "tree"), ("leaf_spine", "halving_doubling"), ("fat_tree", "tree")}
+SHARED |= {("fat_tree", "halving_doubling"), ("rails", "halving_doubling")}
+"""Where flows of one step meet on a link, whose later ones delay others: no bound counts that."""
+
+
+@pytest.mark.parametrize("network", CELLS)
+@pytest.mark.parametrize("kind", ["ring", "tree", "halving_doubling", "in_network"])
+def test_the_bound_of_a_schedule_is_near_its_time(network: str, kind: str) -> None:
+    collective = {"kind": kind, **({"program": "tree"} if kind == "in_network" else {})}
+    drawn = scenario(collective, CELLS[network], 10**6, workers=16)
+    share = entry_of(simulated(drawn))["metrics"]["of_schedule_bound"]
+    assert (0.75 if (network, kind) in SHARED else 0.9) <= share <= 1 + ROUNDING
+
+
+def test_the_bound_of_any_algorithm_on_a_star() -> None:
+    # Four workers send 8,000 bytes each at 80 ps a byte, and 2 us lie between any two of them.
+    bound = problem_bound(network_of("star", hosts=4, rate_bps=100 * 10**9, delay_ps=10**6), range(4))
+    sent = np.full(4, 8000.0)
+    merged, crossing = bound.crossing_bytes(sent, is_merged=True)
+    assert merged.tolist() == [8000.0] * 4
+    assert bound.time_ps(sent, merged, crossing) == 8000 * 80 + 2_000_000
+    assert bound.trip_ps == 2_000_000
+    gathered, crossing = bound.crossing_bytes(sent, is_merged=False)
+    assert gathered.tolist() == [24000.0] * 4
+    assert bound.time_ps(sent, gathered, crossing) == max(8000 * 80 + 2_000_000, 24000 * 80)
+
+
+def test_the_bound_of_any_algorithm_on_a_dumbbell() -> None:
+    # Behind a link of 10 Gbps, on which a byte takes 800 ps, are two workers on each side.
+    network = network_of("dumbbell", hosts_per_side=2, bottleneck_rate_bps=10 * 10**9)
+    bound = problem_bound(network, range(4))
+    sent = np.array([1e6, 2e6, 3e6, 4e6])
+    received, crossing = bound.crossing_bytes(sent, is_merged=True)
+    assert bound.time_ps(sent, received, crossing) == 4e6 * 800  # the larger half: one sum crosses each way
+    received, crossing = bound.crossing_bytes(sent, is_merged=False)
+    assert bound.time_ps(sent, received, crossing) == 7e6 * 800
+
+
+@given(st.sampled_from(KINDS), st.integers(3, 8), st.integers(0, 2**32 - 1))
+@examples(30)
+def test_the_least_cut_is_that_of_networkx(kind: str, workers: int, seed: int) -> None:
+    graph = registered(Topology)[kind](**small_network(kind, workers)).graph()
+    rates_bps = np.random.default_rng(seed).integers(1, 9, graph.number_of_edges()) * 10**9
+    for edge, rate_bps in zip(graph.edges, rates_bps.tolist(), strict=True):
+        graph.edges[edge]["rate_bps"] = rate_bps
+    placed = hosts(graph)[:workers]
+    flows = nx.DiGraph()
+    for source, target, data in nx.DiGraph(graph).edges(data=True):
+        flows.add_edge(source, target, capacity=data["rate_bps"])
+    least_bps = min(nx.minimum_cut_value(flows, placed[0], other) for other in placed[1:])
+    network = compile_network(graph)
+    bound = problem_bound(network, [network.nodes.index(name) for name in placed])
+    sent = np.full(workers, 1.0)
+    received, crossing = bound.crossing_bytes(sent, is_merged=True)
+    lasts_ps = max(bound.own_ps.max(), (crossing * bound.cut_ps).max(initial=0.0))
+    assert received.tolist() == sent.tolist()
+    assert lasts_ps == pytest.approx(8e12 / least_bps)
