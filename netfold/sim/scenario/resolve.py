@@ -67,7 +67,7 @@ from netfold.topologies.graph import (
     TopologyError,
     change_links,
     change_profiles,
-    remove,
+    remove_matching,
     switches,
 )
 from netfold.topologies.kind import ParameterError
@@ -313,7 +313,7 @@ def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
         key = "switch_profiles.{}.match"
         change_profiles(graph, section.profile_changes())
         key = "without.{}"
-        remove(graph, section.without)
+        remove_matching(graph, section.without)
     except NoMatchError as error:
         raise _refusal(scenario, variant, f"topology.{key.format(error.index)}", str(error)) from None
     except CutOffError as error:

@@ -37,6 +37,7 @@ from netfold.sim.scenario.profile_keys import default_prices
 from netfold.sim.scenario.resolve import build_topology, check_profiles
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.sim.studies.network_losses import BISECTION, Loss, Losses, lose_any
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.exact_bisection import is_available
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
@@ -392,6 +393,8 @@ class MeasuredNetwork:
     """What it is made of, and costs."""
     names: tuple[str, ...] = ()
     """The names of all variants that have this network, itself the first."""
+    losses: Losses | None = None
+    """What losing any one of some switches or links costs, where that was asked."""
 
     @property
     def heading(self) -> str:
@@ -437,6 +440,7 @@ class MeasuredNetwork:
                 {"collective": name, **_estimate_dict(timed), **self.bandwidths(timed)}
                 for name, timed in self.estimates.items()
             ],
+            "without_any": None if self.losses is None else self.losses.as_dict(),
         }
 
 
@@ -446,6 +450,7 @@ def measurements(
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
     prices: Prices | None = None,
+    without_any: str | None = None,
 ) -> Measurements:
     """As `measure_network`, of each different network once: variants may differ in what it does not show.
 
@@ -462,7 +467,9 @@ def measurements(
     return Measurements(
         tuple(
             replace(
-                measure_network(group[0], size_bytes, workers, report, sections_of(group), prices),
+                measure_network(
+                    group[0], size_bytes, workers, report, sections_of(group), prices, without_any
+                ),
                 names=tuple(network.name for network in group),
             )
             for group in alike
@@ -492,6 +499,7 @@ def measure_network(
     report: Callable[[str], None] | None = None,
     sections: Mapping[str, CollectiveSection] | None = None,
     prices: Prices | None = None,
+    without_any: str | None = None,
 ) -> MeasuredNetwork:
     """All measures of a network.
 
@@ -507,12 +515,14 @@ def measure_network(
         Of collectives, by their names in the result; by default those of the network's variant.
     prices
         Of its parts; by default the scenario's, without one netfold's.
+    without_any
+        Pattern of switches and links: measure the network without each of them, one at a time, too.
 
     Raises
     ------
     NetfoldError
-        More workers than hosts, a routing policy that is not for such a network, or routes that take more
-        memory than there is.
+        The pattern matches nothing, more workers than hosts, a routing policy that is not for such a network,
+        or routes that take more memory than there is.
     """
     graph = network.graph
     tell = partial(_tell, report, network) if report and len(graph) > LARGE else None
@@ -521,16 +531,26 @@ def measure_network(
     try:
         names = network.place() if workers is None else place_workers(graph, workers, "pack")
         collectives = sections_of([network]) if sections is None else sections
-        timed = _estimates(network, names, size_bytes, tell, collectives) if len(names) > 1 else {}
+
+        def timed_on(part: nx.Graph) -> Mapping[str, Estimate | NetfoldError]:
+            if len(names) < 2:
+                return {}
+            return _estimates(replace(network, graph=part), names, size_bytes, tell, collectives)
+
+        timed = timed_on(graph)
+        losses = () if without_any is None else lose_any(graph, without_any, timed_on, tell)
     except TopologyError as error:
         message, _, hint = str(error).partition("; ")
         raise NetfoldError(message, hint) from None
     if tell is not None:
         tell("distances, bisection and paths")
+    measures = measure(graph)
+    shown = tuple(timed if network.variant is None else collectives)
+    whole = Loss("", measures.bisection, timed)
     return MeasuredNetwork(
         network.name,
         network.kind,
-        measure(graph),
+        measures,
         len(names),
         size_bytes,
         timed,
@@ -538,6 +558,7 @@ def measure_network(
         network.seed,
         placed,
         bill_of(graph, prices or network.prices),
+        losses=Losses(without_any, whole, losses, shown) if without_any is not None else None,
     )
 
 
@@ -638,7 +659,24 @@ class Measurements(VerbResult):
         ):
             for name in dict.fromkeys(name for figure in figures for name in figure):
                 table.add_row(name, *(Text(figure.get(name, words.NOTHING)) for figure in figures))
-        return [table, self._estimates()] if any(network.estimates for network in self.measured) else [table]
+        return [
+            table,
+            *([self._estimates()] if any(network.estimates for network in self.measured) else []),
+            *([self._losses()] if any(network.losses for network in self.measured) else []),
+        ]
+
+    def _losses(self) -> Table:
+        """For each network what the losses cost, as the median and at worst."""
+        table = Table("variant", "without any", "figure", "as it is", "median", "worst", "worst loss")
+        for network in self.measured:
+            if network.losses is None:
+                continue
+            lost = f"{network.losses.pattern} ({len(network.losses.losses)})"
+            for figure, (median, worst, alike_count) in network.losses.ranks.items():
+                texts = [_loss(loss, figure) for loss in (network.losses.whole, median, worst)]
+                alike = f" ({alike_count - 1} more as bad)" if alike_count > 1 else ""
+                table.add_row(*map(Text, (network.heading, lost, figure, *texts, worst.name + alike)))
+        return table
 
     def _estimates(self) -> Table:
         """For each network the collectives, the fastest first."""
@@ -683,6 +721,11 @@ class Measurements(VerbResult):
             "nothing overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: "
             "propagation and switch delays in sequence."
         )
+        if any(network.losses for network in self.measured):
+            lines.append(
+                "Without any: a switch or link that the pattern matches is lost, one at a time. Workers stay "
+                "on their hosts, and routes are those of what is left. Worst loss: the first of those as bad."
+            )
         if any(len(network.names) > 1 for network in self.measured):
             lines.append("+1: one more variant has the same network, routes and workers.")
         return lines
@@ -696,6 +739,14 @@ def rate(bounds: Bounds) -> str:
     if bounds.exact is not None:
         return RATE.format(bounds.exact)
     return f"{RATE.format(bounds.low)} to {RATE.format(bounds.high)}"
+
+
+def _loss(loss: Loss, figure: str) -> str:
+    """A figure of a network without a part, or why there is none."""
+    if figure == BISECTION and loss.bisection is not None:
+        return rate(loss.bisection)
+    seconds = loss.value(figure)
+    return words.time(seconds * US_PER_S) if seconds is not None else loss.why or words.NOTHING
 
 
 def _measures(measures: Measures) -> dict[str, str]:
