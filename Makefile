@@ -38,9 +38,10 @@ check: .venv/installed-check
 	$(BIN)/lint-imports --no-cache
 
 # What is written from the sources: reference, commands, API, schema, table of models. With MATRIX=yes docs/matrix.md too,
-# for after a change to what codecs and collectives send; takes minutes.
+# for after a change to what codecs and collectives send; with RATES=yes the trials that tune the comparison of codecs. Both
+# take minutes.
 generated: .venv/installed-test
-	$(BIN)/python -m tests.generated $(if $(MATRIX),--matrix)
+	$(BIN)/python -m tests.generated $(if $(MATRIX),--matrix) $(if $(RATES),--rates)
 
 # Compiled code stays inside its tables (except words at an address, whose length only the engine's interface knows).
 bounds: .venv/installed-test

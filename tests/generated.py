@@ -1,6 +1,7 @@
 """Everything that is written from the sources: reference, commands, API, schema, models, matrix, a picture.
 
-`make generated` calls it; `make generated MATRIX=yes` writes docs/matrix.md too, which takes minutes.
+`make generated` calls it. It writes docs/matrix.md too with MATRIX=yes, and the trials of learning rates with
+RATES=yes; each takes minutes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from pydantic import TypeAdapter
 
+import netfold
 from docs.path_of_a_gradient import picture
 from netfold.commands.listings import profile_table
 from netfold.homomorphic.codecs import codec_kinds
@@ -359,8 +362,33 @@ MADE: dict[Path, Callable[[], str]] = {
     TABLE: model_table,
     ROOT / "docs" / "pictures" / "path-of-a-gradient.svg": picture,
 }
-MATRIX = {ROOT / "docs" / "matrix.md": lambda: run_command("codecs", "matrix", "--markdown").stdout}
+RATES = ROOT / "scenarios" / "papers" / "compression-rates.csv"
+SWEEPS = {"mlp": RATES.with_suffix(".yaml"), "ncf": RATES.with_name("compression-rates-films.yaml")}
+
+
+def rates() -> str:
+    """Trials of learning rates by model and codec: the steps to the target, and the score at the end."""
+    trials = [
+        netfold.sweep(file).points.select(
+            pl.lit(model).alias("model"),
+            pl.col("variant").alias("codec"),
+            pl.col("workload.learning_rate").alias("learning_rate"),
+            pl.col("steps_to_target").cast(pl.Int64),
+            pl.col("test_score").round(4),
+        )
+        for model, file in SWEEPS.items()
+    ]
+    return pl.concat(trials).sort("model", "codec", "learning_rate").write_csv()
+
+
+DEAR: dict[str, dict[Path, Callable[[], str]]] = {
+    "--matrix": {ROOT / "docs" / "matrix.md": lambda: run_command("codecs", "matrix", "--markdown").stdout},
+    "--rates": {RATES: rates},
+}
 
 if __name__ == "__main__":
-    for path, make in {**MADE, **(MATRIX if sys.argv[1:] == ["--matrix"] else {})}.items():
+    for path, make in {
+        **MADE,
+        **{path: make for word in sys.argv[1:] for path, make in DEAR[word].items()},
+    }.items():
         path.write_text(make(), "utf-8")

@@ -68,6 +68,7 @@ SLOW = (
     "loss-0-1.collective",  # the whole of 02-loss again
     "collective.timeout=50us",
     "switchml-rate.yaml",
+    "papers/compression",
     "topology.switch=ideal",
     "05-does-it-fit.yaml$",
     "09-overlap.yaml$",
@@ -233,6 +234,14 @@ def test_pages_are_short() -> None:
     limits = {**dict.fromkeys(ROOT.glob("docs/*/**/*.md"), 400), ROOT / "scenarios" / "README.md": 100}
 
     assert [page for page, most in limits.items() if len(page.read_text("utf-8").splitlines()) > most] == []
+
+
+def test_every_scenario_is_in_the_table() -> None:
+    folder = ROOT / "scenarios"
+    names = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
+
+    text = (folder / "README.md").read_text("utf-8")
+    assert {name for name in names if f"`{name}`" not in text and f"[{name}]" not in text} == set()
 
 
 def test_who_is_new_reads_little() -> None:

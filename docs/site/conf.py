@@ -36,7 +36,6 @@ NAVIGATION = {
         "docs/training",
         "docs/sweeps",
         "docs/python",
-        "docs/compression",
         "docs/explanation/**/*",
     ],
     "Reference": [

@@ -51,9 +51,9 @@ class Example:
 
     @property
     def files(self) -> list[Path]:
-        """The file, and those that it names."""
+        """The file, and those that it names; a scenario needs no other, though its comments may name some."""
         text = self.path.read_text("utf-8")
-        others = [example.path for example in shipped().values()]
+        others = [example.path for example in shipped().values() if example.use]
         return [self.path, *(path for path in others if os.path.relpath(path, self.path.parent) in text)]
 
 

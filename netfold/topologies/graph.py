@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any
@@ -312,7 +312,7 @@ def check_counts(caller: str, **counts: int) -> None:
             raise TopologyError(f"{caller}: {name} is {count!r}, must be an int of at least 1")
 
 
-# Changes of single links and switches of a graph, which patterns of names select.
+# Changes of single links and switches of a graph, and their absence, which patterns of names select.
 #
 # A link is called by its ends, "leaf0-spine1" or "spine1-leaf0": a pattern may match either. Patterns are
 # those of `fnmatch`, case included: `*` is any text, `?` a character, `[01]` one of some. Later changes win
@@ -327,6 +327,14 @@ class NoMatchError(TopologyError):
         self.index = index
 
 
+class CutOffError(TopologyError):
+    """Hosts without a path to the others; `hosts_count` is their number."""
+
+    def __init__(self, hosts_count: int, message: str) -> None:
+        super().__init__(message)
+        self.hosts_count = hosts_count
+
+
 def change_links(graph: nx.Graph, changes: Sequence[tuple[str, Mapping[str, int]]]) -> None:
     """Give the links that a pattern matches new attributes, in both directions, one change after the other.
 
@@ -338,16 +346,11 @@ def change_links(graph: nx.Graph, changes: Sequence[tuple[str, Mapping[str, int]
         A value is out of range.
     """
     for index, (pattern, attributes) in enumerate(changes):
-        is_match = re.compile(translate(pattern)).match
-        edges = [
-            edge
-            for a, b, edge in graph.edges(data=True)
-            if is_match(f"{a}-{b}") is not None or is_match(f"{b}-{a}") is not None
-        ]
+        edges = links_matching(graph, pattern)
         if not edges:
-            raise _no_match(graph, index, "link", pattern, (f"{a}-{b}" for a, b in graph.edges))
+            raise _no_match(graph, index, "link", pattern)
         for edge in edges:
-            edge.update(attributes)
+            graph.edges[edge].update(attributes)
     if changes:
         validate(graph)
 
@@ -361,20 +364,66 @@ def change_profiles(graph: nx.Graph, changes: Sequence[tuple[str, str]]) -> None
         A pattern matches no switch; the message has names that come near.
     """
     for index, (pattern, profile) in enumerate(changes):
-        is_match = re.compile(translate(pattern)).match
-        names = [name for name in switches(graph) if is_match(name) is not None]
+        names = switches_matching(graph, pattern)
         if not names:
-            raise _no_match(graph, index, "switch", pattern, switches(graph))
+            raise _no_match(graph, index, "switch", pattern)
         for name in names:
             graph.nodes[name]["profile"] = profile
     if changes:
         validate(graph)
 
 
-def _no_match(graph: nx.Graph, index: int, what: str, pattern: str, names: Iterable[str]) -> NoMatchError:
+def remove(graph: nx.Graph, patterns: Sequence[str]) -> None:
+    """Remove the switches and links that any pattern matches, then switches that no host reaches any more.
+
+    Raises
+    ------
+    NoMatchError
+        A pattern matches neither a switch nor a link; the message has names that come near.
+    CutOffError
+        Hosts have no path to the others, which are those of the part with most hosts.
+    """
+    if not patterns:
+        return
+    matches = [(switches_matching(graph, pattern), links_matching(graph, pattern)) for pattern in patterns]
+    for index, (names, edges) in enumerate(matches):
+        if not names and not edges:
+            raise _no_match(graph, index, "switch or link", patterns[index])
+    rack_of = {host: next(iter(graph.adj[host])) for host in hosts(graph)}
+    for names, edges in matches:
+        graph.remove_edges_from(edges)
+        graph.remove_nodes_from(names)
+    largest = max(nx.connected_components(graph), key=lambda part: len(part & rack_of.keys()))
+    cut_off = [host for host in rack_of if host not in largest or not graph.adj[host]]
+    if cut_off:
+        racks_cut_off = Counter(rack_of[host] for host in cut_off)
+        shown = ", ".join(f"{count} of {rack}" for rack, count in [*racks_cut_off.items()][:NAMES_SHOWN])
+        raise CutOffError(
+            len(cut_off),
+            f"{where(graph)}these hosts have no path to the others: "
+            f"{', '.join(cut_off[:NAMES_SHOWN])}{', …' * (len(cut_off) > NAMES_SHOWN)} ({shown}"
+            f"{', …' * (len(racks_cut_off) > NAMES_SHOWN)}); "
+            "a host needs its link, its switch, and a path from there to all other hosts",
+        )
+    graph.remove_nodes_from([name for name in graph if name not in largest])
+
+
+def switches_matching(graph: nx.Graph, pattern: str) -> list[str]:
+    is_match = re.compile(translate(pattern)).match
+    return [name for name in switches(graph) if is_match(name) is not None]
+
+
+def links_matching(graph: nx.Graph, pattern: str) -> list[tuple[str, str]]:
+    # The edges, by their ends.
+    is_match = re.compile(translate(pattern)).match
+    return [(a, b) for a, b in graph.edges if is_match(f"{a}-{b}") or is_match(f"{b}-{a}")]
+
+
+def _no_match(graph: nx.Graph, index: int, what: str, pattern: str) -> NoMatchError:
     """The error for a pattern without a match, with patterns of the names that there are."""
-    shapes = list(dict.fromkeys(re.sub(r"\d+", "*", name) for name in names))
-    hint = names_hint(
-        pattern, shapes, f"{what}es are called" if what == "switch" else f"{what}s are called", NAMES_SHOWN
-    )
+    names = {"switch": switches(graph), "link": [f"{a}-{b}" for a, b in graph.edges]}
+    known = [name for part in what.split(" or ") for name in names[part]]
+    called = what.replace("switch", "switches").replace("link", "links")
+    shapes = list(dict.fromkeys(re.sub(r"\d+", "*", name) for name in known))
+    hint = names_hint(pattern, shapes, f"{called.replace(' or ', ' and ')} are called", NAMES_SHOWN)
     return NoMatchError(index, f"{where(graph)}no {what} matches {pattern!r}; {hint}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, zip_longest
 
 import networkx as nx
@@ -83,11 +83,15 @@ def _by_rail(graph: nx.Graph) -> list[str]:
 
 
 def place_aggregators(
-    graph: nx.Graph, worker_hosts: Sequence[str], capable: Callable[[str], bool]
+    graph: nx.Graph,
+    worker_hosts: Sequence[str],
+    capable: Callable[[str], bool],
+    trees: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """All switches with a capable profile, sorted by total hops to all workers.
+    """All switches with a capable profile, sorted by total hops to all workers, then by its `trees`.
 
-    Ties keep the graph's order.
+    `trees` says at which switches trees of other jobs have their root, and how many. Ties keep the graph's
+    order.
 
     Raises
     ------
@@ -105,12 +109,13 @@ def place_aggregators(
         )
     # Workers on a rack share its distances, so one search per rack is enough.
     workers_on_rack = Counter(next(iter(graph.adj[host])) for host in worker_hosts)
+    taken = trees or {}
     hops_total = dict.fromkeys(candidates, 0)
     for rack, workers in workers_on_rack.items():
         hops = nx.single_source_shortest_path_length(graph, rack)
         for name in candidates:
             hops_total[name] += workers * (hops[name] + 1)
-    return sorted(candidates, key=lambda name: hops_total[name])
+    return sorted(candidates, key=lambda name: (hops_total[name], taken.get(name, 0)))
 
 
 def _check_named(graph: nx.Graph, count: int, names: Sequence[str], noun: str) -> list[str]:

@@ -169,7 +169,7 @@ class TablesBuilder:
 # or never fill.
 
 
-_HINT = "use routing: ecmp, or a torus, hypercube or hyperx"
+_HINT = "use routing: ecmp, or a torus, hypercube or hyperx and nothing `without`"
 
 
 def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
@@ -342,7 +342,7 @@ def port_costs(graph: nx.Graph, fabric: SwitchLinks) -> NDArray[np.int64] | None
 
 _WORD = 64
 _LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorting
-_COMPILED_SWITCHES = 512  # from here on compiled code is worth its import: 20 s become 2 s with 7000 switches
+_COMPILED_SWITCHES = 2048  # from here on compiled code is worth its import: 2 s, not 12, for 7000 switches
 
 
 def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> Tables:
@@ -360,7 +360,7 @@ def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None)
         if begin == end:  # the only switch
             builder.add_single(np.zeros(fabric.switches_count, np.int64))
             continue
-        if is_large:
+        if is_large and end - begin > _LISTED_PORTS:
             builder.add(*compiled_distinct(nearer[begin:end], fabric.switches_count))
         else:
             builder.add(*_distinct(_flags(nearer[begin:end], fabric.switches_count)))

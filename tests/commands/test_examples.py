@@ -68,11 +68,11 @@ def test_the_list_is_a_table(netfold: Callable[[str], Result]) -> None:
 def test_a_copy_has_the_files_that_it_needs(
     netfold: Callable[[str], Result], tmp_path: Path, name: str
 ) -> None:
-    command = "sweep" if name == "13-how-many-workers" else "run"
     done = netfold(f"examples {name} a/b")
 
     copy = tmp_path / "a" / "b" / f"{name}.yaml"
     assert done.exit_code == 0
+    command = "sweep" if "\nsweep:" in copy.read_text("utf-8") else "run"
     assert done.stdout.endswith(f"\nTo run it: netfold {command} a/b/{name}.yaml\n")
     schema = copy.parent / copy.read_text("utf-8").splitlines()[0].removeprefix(FIRST)
     needed = {copy, schema.resolve(), *(copy.parent / given for given in input_paths(load(copy)))}

@@ -514,6 +514,7 @@ HINTS: dict[str, Hint] = {
     "name": of("soak"),
     "seed": lambda scene: scene.chance.randrange(2**31),
     "topology.switch": switch,
+    "topology.without": of(["spine0"], ["*-spine0"], ["s0*-s1*"], ["core0"]),
     "*.nvlink_switch": of("plain", "ideal"),
     "topology.name": of("sndlib/polska", "topozoo/Abilene"),
     "topology.links.match": of("*", "h0-*", "*-*"),

@@ -164,7 +164,7 @@ class Values:
 # Keys whose default is made of something else, so that the schema has none.
 DERIVED = {
     *("frame", "slots", "message_packets", "fusion", "optimizer", "schedule"),
-    *("expand", "links", "switch_profiles", "uplink_rate", "core_rate", "fabric_rate"),
+    *("expand", "links", "switch_profiles", "without", "uplink_rate", "core_rate", "fabric_rate"),
     *("local_rate", "global_rate", "bottleneck_rate", "slow", "like", "merges"),
     *("overflows", "adder_bits", "group_size", "group_count", "timeout", "seed"),
     *("description", "routing", "hosts", "device", "overlap", "published"),

@@ -19,6 +19,7 @@ import netfold
 from netfold.topologies.graph import (
     NODES_MAX,
     PORT_LINK,
+    CutOffError,
     LinkSpec,
     NoMatchError,
     TopologyError,
@@ -31,6 +32,7 @@ from netfold.topologies.graph import (
     hosts,
     new_graph,
     racks,
+    remove,
     server_ports,
     switches,
     validate,
@@ -268,6 +270,56 @@ def test_hosts_have_no_profile() -> None:
 def test_values_are_checked() -> None:
     with pytest.raises(TopologyError, match="rate_bps is 0, must be an int from 1 to"):
         change_links(graph(), [("*", {"rate_bps": 0})])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "absent"),
+    [
+        ((), set()),
+        (("spine0",), {"spine0", "leaf0-spine0", "leaf1-spine0"}),
+        (("spine0-leaf1",), {"leaf1-spine0"}),
+        (("leaf?-spine0",), {"spine0", "leaf0-spine0", "leaf1-spine0"}),  # no host reaches spine0 any more
+        (("spine0", "*-spine0"), {"spine0", "leaf0-spine0", "leaf1-spine0"}),  # the second matches, too
+        (("leaf0-spine0", "leaf1-spine0"), {"spine0", "leaf0-spine0", "leaf1-spine0"}),
+    ],
+)
+def test_switches_and_links_are_absent_by_pattern(patterns: tuple[str, ...], absent: set[str]) -> None:
+    whole, left = graph(), graph()
+    remove(left, patterns)
+
+    assert {name for name in whole if name not in left} == {name for name in absent if "-" not in name}
+    assert {f"{a}-{b}" for a, b in whole.edges if not left.has_edge(a, b)} == {
+        name for name in absent if "-" in name
+    }
+    validate(left)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hosts_count", "words"),
+    [
+        ("leaf1", 2, "h2, h3 (2 of leaf1)"),
+        ("h1-leaf0", 1, "h1 (1 of leaf0)"),
+        ("leaf1-spine*", 2, "h2, h3 (2 of leaf1)"),
+        ("leaf*", 4, "h0, h1, h2, h3 (2 of leaf0, 2 of leaf1)"),
+    ],
+)
+def test_hosts_that_are_cut_off_are_named(pattern: str, hosts_count: int, words: str) -> None:
+    with pytest.raises(
+        CutOffError, match=re.escape(f"have no path to the others: {words}; a host")
+    ) as caught:
+        remove(graph(), [pattern])
+
+    assert caught.value.hosts_count == hosts_count
+
+
+def test_hosts_cannot_be_absent() -> None:
+    text = (
+        "no switch or link matches 'h0'; switches and links are called: leaf*, spine*, h*-leaf*, leaf*-spine*"
+    )
+    with pytest.raises(NoMatchError, match=re.escape(text)) as caught:
+        remove(graph(), ["spine0", "h0"])
+
+    assert caught.value.index == 1
 
 
 SCENARIO: dict[str, Any] = {

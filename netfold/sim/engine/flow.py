@@ -1,9 +1,9 @@
 """Reliable unicast: a window of packets, selective acknowledgement, retransmission.
 
 Where paths are FIFO, an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC
-8985, with the transmission number in place of the time). Where packets are sprayed, that many later ones
-must have arrived as a flow tolerates, and it tolerates more once it has sent a packet again in vain. A
-timeout covers losses that no acknowledgement reveals.
+8985, with the transmission number in place of the time). Where packets may overtake each other, a gap proves
+nothing: links tell of losses, as ideal trimming would (`links.note_loss`), and the next acknowledgement has
+the lost ones sent again. A timeout covers losses that no acknowledgement reveals.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ from netfold.sim.engine.tables import (
     World,
 )
 
-IS_DUPLICATE = 1
-"""A flag of an acknowledgement: the packet that it answers had arrived before."""
-TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and three at most
-
 
 @kernel
 def open_flow(world: World, row: int) -> None:
@@ -47,10 +43,7 @@ def start_flow(world: World, row: int) -> None:
     flow.newest = -1
     flow.is_marked = 0
     on_open(flow, flow.window_max * frame_bytes(flow))
-    flow.widens_from = flow.reordered_packets = flow.spurious_retransmissions = 0
-    if world.clock[0].policy == SPRAYED:
-        flow.tolerance_step = max(1, min(flow.window, flow.units_count) // TOLERANCE_STEPS)
-        flow.tolerance = flow.tolerance_step
+    flow.lost_packets = flow.reordered_packets = flow.spurious_retransmissions = 0
     pump(world, flow, world.flights, row, send)
     flow.deadline_ps = world.clock[0].now_ps + flow.sender.timeout_ps
     arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)
@@ -81,7 +74,7 @@ def send(world: World, row: int, sequence: int) -> None:
 
 @kernel
 def send_lost(at: int, row: int, stop: int, before: int) -> None:
-    """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
+    """Send packets again, see `send_again`."""
     world = world_at(at)
     send_again(world, world.flows[row], world.flights, row, stop, before, send)
 
@@ -104,7 +97,6 @@ def on_flow_data(world: World, index: int) -> None:
     is_new = packet.unit >= flow.expected and received != packet.unit + 1
     if not is_new:
         flow.spurious_retransmissions += packet.copy == 0
-        packet.flags = IS_DUPLICATE
     if not is_new or store_data(world, index, window_index):
         send_ack(world, index)
     if flow.expected == flow.units_count and not flow.is_delivered:
@@ -180,7 +172,6 @@ def send_ack(world: World, cause: int) -> None:
     ack.unit = packet.unit
     ack.part = flow.expected
     ack.transmission = packet.transmission
-    ack.flags = packet.flags
     ack.is_marked = is_marked
     ack.size_bytes = flow.sender.ack_bytes
     if world.clock[0].is_keyed:
@@ -219,13 +210,11 @@ def on_flow_ack(world: World, index: int) -> None:
         counts[1] += flow.reordered_packets
         counts[2] += flow.spurious_retransmissions
         return
-    if packet.flags == IS_DUPLICATE and packet.transmission >= flow.widens_from:
-        flow.tolerance = min(
-            flow.tolerance + flow.tolerance_step, (TOLERANCE_STEPS - 1) * flow.tolerance_step
-        )
-        flow.widens_from = flow.transmissions
-    if cumulative <= sequence:
-        send_lost(world.clock[0].at, row, sequence, packet.transmission - flow.tolerance)
+    if flow.lost_packets > 0:
+        flow.lost_packets = 0
+        send_lost(world.clock[0].at, row, flow.next, 0)
+    elif cumulative <= sequence and world.clock[0].policy < SPRAYED:
+        send_lost(world.clock[0].at, row, sequence, packet.transmission)
     pump(world, flow, world.flights, row, send)
 
 

@@ -19,6 +19,7 @@ from netfold.sim.engine.tables import (
     FLOW_ACK,
     FLOW_DATA,
     LOST,
+    MISSING,
     SPRAYED,
     VIA,
     Table,
@@ -177,9 +178,24 @@ def drop(world: World, index: int, row: int) -> bool:
     link = world.links[index]
     link.dropped_packets += 1
     link.dropped_bytes += world.packets[row].size_bytes
-    world.clock[0].lost_ps = world.clock[0].now_ps
+    note_loss(world, row)
     free_packet(world, row)
     return False
+
+
+@inlined
+def note_loss(world: World, row: int) -> None:
+    """Mark a packet that is lost in its flow, if others may overtake it: no acknowledgement says so."""
+    clock, packet = world.clock[0], world.packets[row]
+    clock.lost_ps = clock.now_ps
+    if clock.policy < SPRAYED or packet.kind != FLOW_DATA or packet.copy != 0:
+        return
+    flow = world.flows[packet.owner]
+    flight = world.flights[packet.owner, packet.unit % flow.window_max]
+    is_latest = flight.transmission == packet.transmission and flight.acknowledged == 0
+    if packet.serial == flow.serial and flow.is_open and packet.unit >= flow.base and is_latest:
+        flight.acknowledged = MISSING
+        flow.lost_packets += 1
 
 
 @inlined
@@ -297,6 +313,7 @@ def apply_faults(at: int, index: int, row: int) -> None:
         world.links[index].lost_packets += 1
         world.links[index].lost_bytes += packet.size_bytes
         packet.struck = LOST
+        note_loss(world, row)
         append_in_flight(world, row)
 
 

@@ -146,13 +146,17 @@ def acknowledge(sender: Any, first: int, last: int, is_marked: int) -> None:
 def send_again(
     world: World, sender: Any, flights: Table, row: int, stop: int, before: int, send: Send
 ) -> None:
-    """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
+    """Send again in [base, stop) what is unacknowledged, and is lost or was last transmitted before `before`.
+
+    `before` is 0 where only what is known to be lost is sent again.
+    """
     for unit in range(sender.base, stop):
         flight = flights[row, unit % sender.window_max]
-        if flight.acknowledged == 0 and flight.transmission < before:
+        if flight.acknowledged < 0 or (flight.acknowledged == 0 and flight.transmission < before):
+            flight.acknowledged = 0
             flight.attempt += 1
             transmit(world, sender, flights, row, unit, send)
-        elif flight.attempt == 0 and flight.transmission >= before:
+        elif flight.attempt == 0 and 0 < before <= flight.transmission:
             return  # all behind it were sent later
 
 

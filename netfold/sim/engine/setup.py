@@ -30,6 +30,7 @@ from netfold.sim.engine.links import (
     first_waiting,
     first_waiting_ack,
     free_packet,
+    note_loss,
     reschedule,
     stop,
     waiting_ps,
@@ -407,7 +408,7 @@ def lose(world: World, packet: int) -> None:
         row, size_bytes = world.links[world.packets[packet].link], world.packets[packet].size_bytes
         row.lost_packets += 1
         row.lost_bytes += size_bytes
-        world.clock[0].lost_ps = world.clock[0].now_ps
+        note_loss(world, packet)
     free_packet(world, packet)
 
 

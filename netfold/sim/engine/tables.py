@@ -440,9 +440,7 @@ FLOW = in_lines(
         ("unacknowledged", "i4"),
         ("is_delivered", "i4"),
         ("is_marked", "i4"),  # whether a packet was, since the last acknowledgement
-        ("tolerance", "i4"),  # transmissions by which others may overtake a packet that is not lost
-        ("tolerance_step", "i4"),  # 0: paths are FIFO
-        ("widens_from", "i4"),  # transmission from which on the tolerance may grow again
+        ("lost_packets", "i4"),  # sprayed packets that are marked as `MISSING` in `flights`
         ("newest", "i4"),  # receiver: the latest transmission that has arrived
         ("reordered_packets", "i8"),
         ("spurious_retransmissions", "i8"),
@@ -452,6 +450,8 @@ FLOW = in_lines(
         ("opened_ps", "i8"),
     ]
 )
+
+MISSING = -1  # `acknowledged` of a sprayed packet that is lost
 
 # One row per (flow, sequence number modulo window).
 FLIGHT = np.dtype(
@@ -600,8 +600,8 @@ ATP_FORWARD, ATP_RESULT = KINDS_AT_ATP_HOSTS = 8, 9
 ALL_CHILDREN, PARENT, TO_POINT = -1, -2, -3
 VIA = -4  # a flow's packet on its way to an intermediate switch; its slot is its target after that
 
-# How the network's policy steers packets between hosts.
-PLAIN, SPRAYED, DETOURED = 0, 1, 2
+# How the network's policy steers packets between hosts; from `SPRAYED` on they may overtake each other.
+PLAIN, DETOURED, SPRAYED = 0, 1, 2
 
 # What a heap entry stands for: `what` is its kind and, in the low 32 bits, a row.
 ARRIVAL = 0  # a link or its priority lane

@@ -445,27 +445,14 @@ def timer_warning(timeouts_ps: Mapping[str, int], released: Collection[str]) -> 
     )
 
 
-def vain_warnings(
-    job: JobPlan, sent: int, again: int, lost: int, reordering: tuple[int, int] | None = None
-) -> tuple[str, ...]:
-    """A warning if hosts sent many packets again to other hosts, and few were lost.
-
-    `reordering` says how many packets arrived out of order, and twice, where packets are sprayed over paths.
-    """
+def vain_warnings(job: JobPlan, sent: int, again: int, lost: int) -> tuple[str, ...]:
+    """A warning if hosts sent many packets again to other hosts, and few were lost."""
     is_told = again > 0 and again >= VAIN_SHARE * sent and lost <= _LOST_SHARE * again
     if job.collective.aggregation is not None or not is_told:
         return ()
-    what = (
-        f"{again} packets, {100 * again / sent:.0f} % of all, were sent again, and {lost} were lost: others "
-    )
-    if reordering is not None:
-        return (
-            f"{what}arrived out of order, {reordering[0]} of them, and were taken for lost: a sender "
-            "tolerates that a quarter of its window, later three quarters, overtakes a packet; use a larger "
-            "collective.window and collective.chunk, or a routing that keeps packets in order",
-        )
     return (
-        f"{what}were acknowledged later than the timeout of {TIME.format(job.collective.sender.timeout_ps)}; "
+        f"{again} packets, {100 * again / sent:.0f} % of all, were sent again, and {lost} were lost: others "
+        f"were acknowledged later than the timeout of {TIME.format(job.collective.sender.timeout_ps)}; "
         "use a longer collective.timeout, or a smaller collective.window or collective.chunk",
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from netfold.errors import DataError, names_hint
+from netfold.errors import NAMES_SHOWN, DataError, names_hint
 from netfold.sim.report import words
 from netfold.sim.report.causes import because, sentence
 from netfold.sim.report.words import format_value
@@ -469,13 +469,15 @@ def spreads(groups: Sequence[Group]) -> list[str]:
     """How far the values of several seeds are apart, of each group."""
     texts = []
     for group in groups:
+        are_many = len(group.members) > NAMES_SHOWN
         told = [
             f"{group.name(variant)} {group.shown(span[0])} to {group.shown(span[1])}"
-            for variant in group.members
+            for variant in (group.ranked[:NAMES_SHOWN] if are_many else group.members)
             if (span := group.span(variant)) is not None
         ]
         if told:
             label = f"{group.label}: " if group.label else ""
+            told += ["…"] * are_many
             texts.append(f"{label}numbers are means over seeds; {group.question.by}: {', '.join(told)}")
     return texts
 
@@ -672,6 +674,8 @@ def _names(group: Group, variants: Sequence[Entry]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > NAMES_SHOWN:
+        names = [*names[:3], f"{len(names) - 3} others"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

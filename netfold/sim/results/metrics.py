@@ -86,6 +86,7 @@ class VariantFacts:
     """The parts of its aggregation time; see `sim.checks.bottleneck`."""
     reordering: tuple[int, int] | None = None
     """Packets that later ones overtook, and those sent again in vain."""
+    kept_bytes_per_element: int = 0  # of the gradient; what its codec keeps at a worker between steps
     target: float | None = None  # score on held-out data that it is to reach
     chance: float | None = None  # score of a model that guesses, if that is known
     is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
@@ -497,6 +498,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "bits_per_element_down", Unit.NUMBER, "payload that a worker received, in bits per element",
         lambda v: v.bits_per_element("payload_bytes_down"), better="lower", is_later=True,
+    ),
+    Metric(
+        "kept_bytes_per_worker", Unit.BYTES,
+        "bytes that the codec keeps at each worker between steps, such as a residual or the last upload",
+        lambda v: v.per_step(v.fact.kept_bytes_per_element * v.step_elements), better="lower",
+        label="kept/worker", is_later=True,
     ),
     Metric(
         "uploads", Unit.COUNT, "workers that contributed words to a round, over all rounds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from netfold.sim.plan.plan import (
     Stop,
     VariantPlan,
 )
-from netfold.sim.plan.prices import bill_of
+from netfold.sim.plan.prices import Bill, bill_of
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.run.job import RunningJob
@@ -234,6 +234,11 @@ class Simulation:
         index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
         return self.fabric.engine.flow_reordering(index)
 
+    @cached_property
+    def _bill(self) -> Bill:
+        # Of the network that all jobs share.
+        return bill_of(self.variant.graph, self.variant.prices or default_prices())
+
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its trees, each with the root first, then the splits of its results."""
         nodes = self.variant.network.nodes
@@ -263,7 +268,7 @@ class Simulation:
                 *job.warnings,
                 *workload.notes,
                 *overflow_warnings(job, points),
-                *vain_warnings(job, sent, again, lost, reordering),
+                *vain_warnings(job, sent, again, lost),
                 *leak_warnings(ending),
             ),
             passes=passes_count(job.collective.passes, points) if points else None,
@@ -276,12 +281,13 @@ class Simulation:
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,
+            kept_bytes_per_element=job.codec.state_bytes,
             target=training.evaluate.target if training and training.evaluate else None,
             chance=training.model.facts.chance if training else None,
             is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
-            bill=bill_of(self.variant.graph, self.variant.prices or default_prices()),
+            bill=self._bill,
         )
 
 

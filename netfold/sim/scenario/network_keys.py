@@ -54,6 +54,7 @@ class ProfileOverride(Option):
 
 _LINKS = "Changes of single links, each {match, rate, delay, buffer}; later ones win."
 _PROFILES = "Profiles of single switches, each {match, profile}; later ones win."
+_WITHOUT = "Patterns of switches (spine0) and links (leaf3-spine*) that are absent from the start."
 
 
 class TopologySection(Section):
@@ -63,6 +64,7 @@ class TopologySection(Section):
         kind: str
         links: tuple[LinkOverride, ...]
         switch_profiles: tuple[ProfileOverride, ...]
+        without: tuple[str, ...]
     made_by: ClassVar[type[Topology]]
 
     @property
@@ -156,6 +158,7 @@ def _key(field: Field[Any]) -> tuple[Any, Any]:
 _OVERRIDES: dict[str, Any] = {
     "links": (tuple[LinkOverride, ...], pydantic.Field((), description=_LINKS)),
     "switch_profiles": (tuple[ProfileOverride, ...], pydantic.Field((), description=_PROFILES)),
+    "without": (tuple[str, ...], pydantic.Field((), description=_WITHOUT)),
 }
 
 
@@ -180,6 +183,7 @@ class TopologyFile(TopologySection):
     """Profile of switches that have none in GraphML or GML; by default tofino1."""
     links: tuple[LinkOverride, ...] = pydantic.Field((), description=_LINKS)
     switch_profiles: tuple[ProfileOverride, ...] = pydantic.Field((), description=_PROFILES)
+    without: tuple[str, ...] = pydantic.Field((), description=_WITHOUT)
 
     @property
     def file(self) -> str | None:

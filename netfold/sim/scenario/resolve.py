@@ -62,10 +62,12 @@ from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
+    CutOffError,
     NoMatchError,
     TopologyError,
     change_links,
     change_profiles,
+    remove,
     switches,
 )
 from netfold.topologies.kind import ParameterError
@@ -252,7 +254,8 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     ------
     ScenarioError
         The file cannot be read; the graph is too large, which is known before it is made, or breaks the
-        contract of `topologies.graph.validate`; or a pattern of `links` or `switch_profiles` matches nothing.
+        contract of `topologies.graph.validate`; a pattern of `links`, `switch_profiles` or `without` matches
+        nothing; or what is absent cuts off hosts.
     """
     section = variant.topology
     path, prefix = "topology", ""
@@ -296,7 +299,7 @@ def _generate(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 
 def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
-    """Make the changes that patterns select."""
+    """Make the changes that patterns select, then remove what is absent."""
     profiles = {**PROFILES, **scenario.switch_profiles}
     section = variant.topology
     for index, (_, profile) in enumerate(section.profile_changes()):
@@ -305,12 +308,16 @@ def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
             at = f"topology.switch_profiles.{index}.profile"
             raise scenario.error(at, message, names_hint(profile, profiles), variant.name)
     try:
-        key = "links"
+        key = "links.{}.match"
         change_links(graph, section.link_changes())
-        key = "switch_profiles"
+        key = "switch_profiles.{}.match"
         change_profiles(graph, section.profile_changes())
+        key = "without.{}"
+        remove(graph, section.without)
     except NoMatchError as error:
-        raise _refusal(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
+        raise _refusal(scenario, variant, f"topology.{key.format(error.index)}", str(error)) from None
+    except CutOffError as error:
+        raise _refusal(scenario, variant, "topology.without", str(error)) from None
 
 
 def _refusal(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:

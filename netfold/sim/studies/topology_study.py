@@ -654,9 +654,12 @@ class Measurements(VerbResult):
         table = Table("measure")
         for column in self.measured:
             table.add_column(Text(column.heading))
-        rows = [{**_measures(network.measures), **_bill(network.bill)} for network in self.measured]
-        for name in dict.fromkeys(name for row in rows for name in row):
-            table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
+        for figures in (
+            [_measures(network.measures) for network in self.measured],
+            [_bill(network.bill) for network in self.measured],
+        ):
+            for name in dict.fromkeys(name for figure in figures for name in figure):
+                table.add_row(name, *(Text(figure.get(name, words.NOTHING)) for figure in figures))
         return [table, self._estimates()] if any(network.estimates for network in self.measured) else [table]
 
     def _estimates(self) -> Table:
@@ -750,7 +753,7 @@ def _bill(bill: Bill) -> dict[str, str]:
         **{f"price of {name}": words.money(price_usd) for name, price_usd in parts},
         "power": words.scaled(bill.power_w, "W"),
         "optical cables": f"{bill.optics} of {bill.cables}",
-        "switches too large to buy": str(bill.too_large),
+        **({"larger than any switch with a price": str(bill.too_large)} if bill.too_large else {}),
     }
 
 

@@ -112,6 +112,8 @@ class Fabric:
         if rule:
             self.lost_ps = self.now_ps
         is_lost = fate in LOSING or (fate is Fate.FLIP and not packet.words)
+        if is_lost:
+            self._note_loss(packet)
         if fate is Fate.FLIP and not is_lost:
             packet.words = flipped(packet.words, packet.key, hop)
         late_ps = rule.delay_ps if rule and fate is Fate.REORDER else 0
@@ -119,7 +121,7 @@ class Fabric:
         self._queue(link, packet, late_ps, is_lost=is_lost)
         if rule and fate is Fate.DUPLICATE:
             key = copy_key(packet.key, hop)
-            copy = replace(packet, key=key, copy=key % 2**32 | 1, is_late=rule.delay_ps > 0)
+            copy = replace(packet, key=key, copy=key % 2**32 | 1, is_late=rule.delay_ps > 0, lost=None)
             if self._accept(copy, link):  # no fault strikes it on this link
                 self._queue(link, copy, rule.delay_ps)
 
@@ -152,7 +154,7 @@ class Fabric:
                 assert isinstance(event.item, Packet)
                 link.counters.count("in_flight", event.item.size_bytes, -1)
                 link.counters.count("lost", event.item.size_bytes)
-                self.lost_ps = self.now_ps
+                self._note_loss(event.item)
         self._events = [event for event in self._events if event.what != ARRIVAL or event.link is not link]
         heapq.heapify(self._events)
 
@@ -174,7 +176,12 @@ class Fabric:
         if not queued.is_lost:
             link.counters.count("in_flight", queued.packet.size_bytes, -1)
             link.counters.count("lost", queued.packet.size_bytes)
-            self.lost_ps = self.now_ps
+            self._note_loss(queued.packet)
+
+    def _note_loss(self, packet: Packet) -> None:
+        self.lost_ps = self.now_ps
+        if packet.lost:
+            packet.lost()
 
     def crash(self, host: int) -> None:
         self.crashed.add(host)
@@ -256,7 +263,7 @@ class Fabric:
         """Whether a link takes a packet; it is marked if it finds a long queue."""
         if link.refuses(packet, self.now_ps):
             link.counters.count("dropped", packet.size_bytes)
-            self.lost_ps = self.now_ps
+            self._note_loss(packet)
             return False
         if link.buffer_bytes is not None and self.mark_bytes is not None and not packet.has_priority:
             waits_ps = link.backlog_ps(self.now_ps)

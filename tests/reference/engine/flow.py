@@ -17,15 +17,15 @@ KEY_DATA, KEY_ACK = 3, 4
 class Receiver:
     """The target's side of a flow.
 
-    `acknowledge(expected, packet, transmission, copy, again, marked)` sends an ACK. `again` says that the
-    packet had arrived before, `marked` that it or one since the last ACK was marked.
+    `acknowledge(expected, packet, transmission, copy, marked)` sends an ACK. `marked` says that the packet or
+    one since the last ACK was marked.
     """
 
     def __init__(
         self,
         flow: Flow,
         packets: int,
-        acknowledge: Callable[[int, int, int, int, bool, bool], None],
+        acknowledge: Callable[[int, int, int, int, bool], None],
         delivered: Callable[[], None],
     ) -> None:
         self.flow = flow
@@ -47,7 +47,7 @@ class Receiver:
         self.newest = max(self.newest, transmission)
         if self.arrived[packet]:
             self.spurious_retransmissions += copy == 0
-            self._acknowledge(packet, transmission, copy, again=True)
+            self._acknowledge(packet, transmission, copy)
             return
         self._store(packet)
         self.arrived[packet] = True
@@ -61,8 +61,8 @@ class Receiver:
         if complete:
             self.delivered()
 
-    def _acknowledge(self, packet: int, transmission: int, copy: int, *, again: bool = False) -> None:
-        self.acknowledge(self.expected, packet, transmission, copy, again, self.is_marked)
+    def _acknowledge(self, packet: int, transmission: int, copy: int) -> None:
+        self.acknowledge(self.expected, packet, transmission, copy, self.is_marked)
         self.unacknowledged, self.is_marked = 0, False
 
     def _store(self, packet: int) -> None:
@@ -97,10 +97,8 @@ class Sender:
         self.opened_ps = fabric.now_ps
         self.timeouts = 0
         self.retransmitted_packets = 0
-        is_sprayed = fabric.network.policy.is_sprayed
-        self.quarter = max(1, min(flow.sender.window, self.packets) // 4) if is_sprayed else 0
-        self.tolerance = self.quarter  # transmissions by which others may overtake one that is not lost
-        self.widens_from = 0  # transmission from which on the tolerance may grow again
+        self.is_fifo = not fabric.network.policy.is_sprayed
+        self.lost: set[int] = set()  # packets whose latest copy is lost, where they may overtake each other
 
     @property
     def counters(self) -> dict[str, int]:
@@ -120,8 +118,8 @@ class Sender:
         self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
-    def ack(self, cumulative: int, packet: int, transmission: int, again: bool, marked: bool) -> None:
-        """Take in an ACK: slide the window, and send again what an arrival that was sent later overtook."""
+    def ack(self, cumulative: int, packet: int, transmission: int, marked: bool) -> None:
+        """Take in an ACK: slide the window, and send again what is lost."""
         if packet >= self.base:
             self.acknowledged[packet] = True
         if cumulative > self.base:
@@ -133,13 +131,14 @@ class Sender:
             self.closed = True
             self.fabric.disarm(self.timer)
             return
-        if again and transmission >= self.widens_from:
-            self.tolerance = min(self.tolerance + self.quarter, 3 * self.quarter)
-            self.widens_from = self.transmissions
-        if cumulative <= packet:
+        if self.is_fifo:
             for earlier in range(self.base, packet):
-                if not self.acknowledged[earlier] and self.latest[earlier] < transmission - self.tolerance:
-                    self._send(earlier)
+                if self.latest[earlier] < transmission:
+                    self.lost.add(earlier)
+        lost, self.lost = sorted(self.lost), set()
+        for earlier in lost:
+            if not self.acknowledged[earlier] and earlier >= self.base:
+                self._send(earlier)
         self._pump()
 
     def _pump(self) -> None:
@@ -167,6 +166,7 @@ class Sender:
         transmission = self.transmissions
         self.transmissions += 1
         self.latest[packet] = transmission
+        self.lost.discard(packet)
         attempt = self.attempts[packet]
         self.attempts[packet] += 1
         self.retransmitted_packets += attempt > 0
@@ -175,11 +175,16 @@ class Sender:
         key = self.fabric.key(KEY_DATA, flow.key, packet, attempt)
         label = Label(self.number, packet, 0, attempt)
 
+        def note_loss() -> None:
+            if not self.is_fifo and self.latest[packet] == transmission:
+                self.lost.add(packet)
+
         def deliver(arrived: Packet) -> None:
             if not self.closed:
                 self.receiver.data(packet, transmission, arrived.copy, arrived.is_marked)
 
-        sent = Packet(flow.target, flow.route, size_bytes, key, label, deliver, starts_message=packet == 0)
+        sent = Packet(flow.target, flow.route, size_bytes, key, label, deliver, lost=note_loss)
+        sent.starts_message = packet == 0
         self._steer(sent, flow.source, DATA, attempt)
         self.fabric.forward(sent, flow.source)
 
@@ -188,16 +193,14 @@ class Sender:
         packet.via = via(network, source, packet.target, packet.route)
         packet.entropy = entropy(network, self.fabric.seed, self.flow.key, kind, packet.label.unit, number)
 
-    def _send_ack(
-        self, cumulative: int, packet: int, transmission: int, copy: int, again: bool, marked: bool
-    ) -> None:
+    def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int, marked: bool) -> None:
         flow = self.flow
         key = self.fabric.key(KEY_ACK, flow.key, packet, transmission, copy=copy)
         label = Label(self.number, packet, 1, transmission)
 
         def deliver(_: Packet) -> None:
             if not self.closed:
-                self.ack(cumulative, packet, transmission, again, marked)
+                self.ack(cumulative, packet, transmission, marked)
 
         size_bytes = flow.sender.frame.ack_bytes
         ack = Packet(

@@ -42,6 +42,7 @@ class Packet:
     entropy: int | None = None  # of a sprayed packet
     via: int | None = None  # the switch that it goes to first
     is_late: bool = False  # a fault has delayed its arrival
+    lost: Callable[[], None] | None = None  # called when it is lost
 
 
 @dataclass

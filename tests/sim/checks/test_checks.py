@@ -235,6 +235,8 @@ variants:
         **{"exact": True, "packed": True, "lossless": True, "random": False},
     }
     assert all(metrics["merges_verified"] for metrics in found.values())
+    kept = {name for name, metrics in found.items() if metrics["kept_bytes_per_worker"] == 4 * 2000}
+    assert kept == {"top", "random"}  # a residual of float32
     assert {one["name"]: one["is_uncompressed"] for one in summary["variants"]}["none"]
     assert [one["ranking"]["baseline"] for one in summary["variants"]].count("none") == 8
 

@@ -160,6 +160,20 @@ def test_a_second_job_goes_where_there_is_room(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_jobs_do_not_share_a_root_while_others_are_free(tmp_path: Path, jobs: int) -> None:
+    """Four spines are equally near to all workers, and switches have room for all jobs."""
+    named = ", ".join(f"{{name: {name}, workers: 4}}" for name in "abcd"[:jobs])
+    roots = [
+        [job.collective.aggregation for job in only(tmp_path, *SHARED, text=text).jobs]
+        for text in (FOUR_SPINES, FOUR_SPINES + f"jobs: [{named}]\n")
+    ]
+    (alone,), together = [[tree.switch for tree in trees if tree] for trees in roots]
+
+    assert together[0] == alone
+    assert len(set(together)) == jobs
+
+
 SLOWER = (
     "a ring would be faster here, with about 0.386 G against 0.301 G dense elements/s: "
     "8 streams share leaf1->spine0; use collective.aggregators: auto (0.602 G)"
@@ -545,6 +559,7 @@ FOUR_SPINES = TINY.replace(
     "{kind: star, hosts: 4,", "{kind: leaf_spine, leaves: 2, spines: 4, hosts_per_leaf: 2,"
 )
 PLACED = "workers={count: 4, placement: spread}"
+SHARED = (PLACED, "collective.slots=16", "topology.hosts_per_leaf=8")
 
 
 def test_variants_share_the_routes_of_a_topology_and_a_policy(tmp_path: Path) -> None:
@@ -562,7 +577,7 @@ def test_dimension_order_is_refused_where_there_are_no_dimensions(tmp_path: Path
     assert refused(tmp_path, "routing=dimension_order") == (
         "--set: routing: routing dimension_order needs the sizes of the dimensions, "
         "and this topology has none\n"
-        "  use routing: ecmp, or a torus, hypercube or hyperx"
+        "  use routing: ecmp, or a torus, hypercube or hyperx and nothing `without`"
     )
 
 

@@ -19,6 +19,7 @@ from netfold.sim.report.answer import (
     details,
     groups_of,
     legend,
+    spreads,
     times_baseline,
     with_answer,
 )
@@ -371,6 +372,22 @@ def test_a_group_whose_target_nobody_reaches_is_not_ranked() -> None:
 
     assert answers(groups_of(variants)) == ["no variant reaches an accuracy of 90.0 %"]
     assert ratios(variants) == {"a": None, "b": None}
+
+
+def test_many_variants_are_named_in_part() -> None:
+    """Eight are named, of nine three; of spreads the eight that come first."""
+    missed = [reaching(f"late-{number}", 1.0, None) for number in range(9)]
+    (nine,), (eight,) = (answers(groups_of([reaching("a", 1.0, 1.0), *missed[n:]])) for n in (0, 1))
+
+    assert nine.endswith("; late-0, late-1, late-2 and 6 others do not reach it")
+    assert eight.endswith("late-6, late-7 and late-8 do not reach it")
+    few = [repeated(f"v{number}", 9.0 - number, 1.0, 2.0) for number in range(8)]
+    (all_spreads,), (first_spreads,) = (
+        spreads(groups_of(variants)) for variants in (few, [*few, repeated("slow", 99.0, 98.0, 99.5)])
+    )
+    assert all_spreads.endswith(", v7 1.00 µs to 2.00 µs")
+    assert ": v7 1.00 µs to 2.00 µs, v6" in first_spreads
+    assert first_spreads.endswith(", v0 1.00 µs to 2.00 µs, …")
 
 
 def test_a_replay_with_skew_is_ranked_since_the_last_rank_arrived() -> None:

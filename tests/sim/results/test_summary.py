@@ -96,6 +96,7 @@ def test_metrics_by_hand() -> None:
         "compression_ratio": 1.0,
         "bits_per_element_up": 32.0,
         "bits_per_element_down": 32.32,
+        "kept_bytes_per_worker": 0,
         "uploads": 6,  # of 2 workers in 4 rounds; one skips bucket 1
         "skips": 2,
         "packets": 17,
@@ -391,6 +392,13 @@ def test_every_job_is_an_entry_with_the_links_of_its_variant() -> None:
     assert [entry["name"] for entry in found] == ["two/first", "two/second"]
     assert [entry["metrics"]["packet_hops"] for entry in found] == [31, 31]
     assert [entry["metrics"]["loopback_busy"] for entry in found] == [0.25, 0.25]
+
+
+def test_what_a_codec_keeps_grows_with_the_gradient() -> None:
+    first, second = (entry["metrics"] for entry in of_two(kept_bytes_per_element=4)["variants"])
+
+    assert first["kept_bytes_per_worker"] == 0
+    assert second["kept_bytes_per_worker"] == 4 * second["elements"] > 0
 
 
 def test_passes_are_those_of_a_program() -> None:

@@ -301,7 +301,7 @@ SETS = [
     (
         "variants.ring.collective.slots=3",
         "--set: variants.ring.collective.slots: unknown key 'slots'\n"
-        "  allowed: kind, frame, window, timeout, ack_every, channels, chunk",
+        "  allowed: kind, frame, window, timeout, ack_every, channels, chunk, order",
     ),
     (
         "topology.kind=leaf_spine",

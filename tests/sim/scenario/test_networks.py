@@ -105,6 +105,14 @@ STAR = {"kind": "star", "hosts": 8}
             "topology.links.0.rate: link h1–s0 has 400Gbps, a port of tofino1 100Gbps",
         ),
         (
+            {**STAR, "without": ["h0-s0"]},
+            "topology.without: topology 'star': these hosts have no path to the others: h0 (1 of s0)\n  a ",
+        ),
+        (
+            {**STAR, "without": ["s1"]},
+            "topology.without.0: topology 'star': no switch or link matches 's1'\n  switches and links ",
+        ),
+        (
             {"kind": "rail_optimized", "islands_per_pod": 4, "spines": 0, "nvlink_switch": "sharp"},
             "topology.nvlink_rate (default): link gpu0–nvlink0 has 3.6Tbps, a port of sharp 200Gbps",
         ),
@@ -131,6 +139,24 @@ def test_routers_without_hosts_are_refused_with_the_key_that_adds_them(tmp_path:
         "FILE:5: topology.path: net.gml: topology 'Zoo': has no host, its 1 nodes are switches\n"
         "  add hosts_per_switch: 1"
     )
+
+
+def test_changes_apply_to_the_whole_network_before_anything_is_absent(tmp_path: Path) -> None:
+    topology = f"{{{LEAF_SPINE}, links: [{{match: '*-spine0', rate: 40Gbps}}], without: [spine0]}}"
+
+    assert "spine0" not in graph_of(write(tmp_path, GOOD), f"topology={topology}")
+
+
+def test_absence_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text(to_json(graph_of(write(tmp_path, GOOD), f"topology={{{LEAF_SPINE}}}")))
+
+    assert "spine1" not in graph_of(write(tmp_path, FILE), "topology.without=[spine1]")
+
+
+def test_dimension_order_refuses_a_torus_that_is_not_whole() -> None:
+    topology = {"kind": "torus", "dimensions": [3, 3], "without": ["s0_0-s0_1"]}
+    with pytest.raises(ScenarioError, match="and nothing `without`"):
+        netfold.validate({**SCENARIO, "topology": topology, "routing": "dimension_order"})
 
 
 def test_star_and_leaf_spine_carry_the_scenarios_numbers(tmp_path: Path) -> None:

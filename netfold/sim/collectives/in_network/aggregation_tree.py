@@ -575,7 +575,7 @@ class Candidates:
         return words_per_s(job.frame, slowest.rate_bps)
 
     def _roots(self) -> list[str]:
-        """Switches that can be the root, the nearest first."""
+        """Switches that can be the root, the nearest first, then those with fewest trees of others."""
         section, profiles = self.shapes.section, self.shapes.switches.profiles
         if section.switch != "auto":
             if section.switch not in profiles:
@@ -595,7 +595,8 @@ class Candidates:
         )
         hosts = [self.shapes.switches.network.nodes[host] for host in self.shapes.hosts]
         try:
-            roots = place_aggregators(self.shapes.graph, hosts, able.__contains__)
+            taken = self.shapes.switches.roots_of_others(self.location)
+            roots = place_aggregators(self.shapes.graph, hosts, able.__contains__, taken)
         except TopologyError as error:
             profiles_by_name = {**PROFILES, **self.location.scenario.switch_profiles}
             programmable = ", ".join(

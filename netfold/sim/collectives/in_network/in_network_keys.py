@@ -119,7 +119,8 @@ def meaning(key: str) -> str:
         "tree": "what a tree minimises. depth: every worker's path to the root is a shortest one; traffic: "
         "the links that packets pass, of all workers together.",
         "trees": "trees in parallel, each with a share of every message's words and of the slots; their "
-        "roots and paths are spread over equal switches.",
+        "roots and paths are spread over equal switches. Of equally near roots a job takes those with the "
+        "fewest trees of other jobs.",
         "multicast": "copies of results. off: one per worker or switch below, from the switch that sends "
         "them; auto: one per link, split at the last common switch whose profile can; on: the same, and "
         "refused where that switch cannot.",

@@ -98,6 +98,7 @@ class _JobOnSwitch:
     children: int
     slots_end: int
     loopback_streams: int = 0
+    is_root: bool = False
 
     @property
     def name_in_errors(self) -> str:
@@ -186,11 +187,20 @@ class Switches:
                 where = f"switch {self.network.nodes[node]}: " if len(tree.switches) > 1 else ""
                 raise self._refusal(request, error, where) from None
         for node, job in zip(tree.switches, jobs, strict=True):
-            self._jobs.setdefault(node, []).append(job)
+            self._jobs.setdefault(node, []).append(replace(job, is_root=node == tree.switches[0]))
         links = tuple(
             self._loopback(node, usage.extra_passes) for node, usage in zip(tree.switches, fits, strict=True)
         )
         return SlotAllocation(base, links, fits[0])
+
+    def roots_of_others(self, location: Location) -> Counter[str]:
+        """How many trees of other jobs have their root at each switch."""
+        return Counter(
+            self.network.nodes[node]
+            for node, tenants in self._jobs.items()
+            for tenant in tenants
+            if tenant.is_root and tenant.request.location.name != location.name
+        )
 
     def room(self, request: SwitchRequest, trees: Sequence[AggregationTree]) -> int:
         """How many of the slots of a request fit at every point of each tree, beside as many other jobs.
