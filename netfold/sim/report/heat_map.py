@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -39,7 +40,7 @@ def heat_map(run: RunFolder) -> Figure | None:
     axes = figure.add_subplot(xlabel=compared, ylabel=" × ".join(conditions))
     axes.set_title(f"{group.question.by[:1].upper()}{group.question.by[1:]}: the best of each row is framed")
     letters = figure.get_size_inches()[0] * _LETTERS_INCH / len(columns)
-    slanted = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(columns)), columns, **slanted if max(map(len, columns)) > letters else {})
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
