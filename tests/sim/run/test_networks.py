@@ -438,7 +438,7 @@ def test_a_host_may_wait_behind_its_windows_to_several_partners(tmp_path: Path, 
 
 
 def test_packets_sent_again_in_vain_are_told_from_1_percent_on() -> None:
-    """Not if some of them were lost, which timers are there for, nor as late if others overtook them."""
+    """Not if some of them were lost, which timers are there for."""
     job = cast(
         Any,
         SimpleNamespace(
@@ -450,9 +450,6 @@ def test_packets_sent_again_in_vain_are_told_from_1_percent_on() -> None:
     (told,) = vain_warnings(job, 1000, 10, 0)
     assert told.startswith("10 packets, 1 % of all, were sent again, and 0 were lost")
     assert vain_warnings(job, 1000, 10, 1) == ()
-    (told,) = vain_warnings(job, 1000, 100, 0, (70, 100))
-    assert "others arrived out of order, 70 of them, and were taken for lost" in told
-    assert "timeout" not in told
 
 
 # Ports of a server to switches that are not linked: channels take them in turn.
