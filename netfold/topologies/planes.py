@@ -36,9 +36,9 @@ class Planes:
         return self.plane.kind
 
     def size(self) -> Size:
-        one, plane_hosts = self.plane.size(), self.plane.facts().hosts
-        nodes = 2 * plane_hosts + self.count * (one.nodes - plane_hosts)
-        return one._replace(nodes=nodes, links=2 * plane_hosts + self.count * one.links)
+        plane, plane_hosts = self.plane.size(), self.plane.facts().hosts
+        nodes = 2 * plane_hosts + self.count * (plane.nodes - plane_hosts)
+        return plane._replace(nodes=nodes, links=2 * plane_hosts + self.count * plane.links)
 
     def facts(self) -> Facts:
         """As of one plane, whose links, bisection and paths count as often as there are planes.

@@ -81,7 +81,7 @@ class TopologySection(Section):
         # What the graph in its file is given where it leaves something out.
         raise TypeError(f"{self.kind} is not a file")
 
-    def topology(self) -> Topology:
+    def topology(self) -> Topology | Planes:
         kwargs = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
         made, planes = self.made_by(**kwargs), getattr(self, "planes", 1)
         return made if planes == 1 else Planes(made, planes)
