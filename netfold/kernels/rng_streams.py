@@ -27,6 +27,7 @@ FLOW_ROUTE = 7  # key by which a flow takes one of equal paths
 SWITCH_ROUTE = 8  # path of an aggregation tree
 SPRAY = 50  # path of a packet that is sprayed
 VALIANT = 51  # not after the seed: a flow's intermediate group
+FLOWLET = 57  # path of a flowlet
 JITTER = 9  # extra wait of a retransmitted unit
 FIRST_ENTRY = 14  # ATP: entry of a position in a worker's window
 PROPOSED_ENTRY = 15  # ATP: entry that the server proposes after a collision

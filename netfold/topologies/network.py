@@ -15,7 +15,7 @@ from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.topologies.graph import hosts, server_ports, switches, validate
-from netfold.topologies.routing import ECMP, Detours, Policy, Tables, check_room, detour, fabric_of
+from netfold.topologies.routing import ECMP, Detours, Policy, Steering, Tables, check_room, detour, fabric_of
 
 # Links inside hosts: a host's work on packets, before its wire on the way out, behind it on the way in.
 #
@@ -322,7 +322,8 @@ def equal_shares(network: Network, source: int, target: int) -> dict[int, float]
 
 def detour_of(network: Network, source: int, target: int, key: int) -> int:
     """The intermediate switch that a flow's policy sends it to; -1 if there is none."""
-    if network.detours is None or not _is_steered(network, source, target):
+    is_detoured = network.policy.steering is Steering.DETOURED
+    if not is_detoured or network.detours is None or not _is_steered(network, source, target):
         return -1
     return detour(network.detours, network.tables.fabric, source, target, key)
 

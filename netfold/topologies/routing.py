@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import networkx as nx
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
-from netfold.topologies.graph import TopologyError, switches, where
+from netfold.topologies.graph import TopologyError, server_ports, switches, where
 
 # Tables of next hops: from every switch to every other, in two bytes a pair.
 #
@@ -572,8 +573,13 @@ def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
     Raises
     ------
     PolicyError
-        A group is no int.
+        A group is no int, or there are servers with ports of their own, which would be on the way.
     """
+    if server_ports(graph):
+        raise PolicyError(
+            f"{where(graph)}hosts with several ports cannot be used with routing valiant or ugal; "
+            "use routing: ecmp, spray, adaptive or flowlet"
+        )
     names, group = switches(graph), groups_of(graph)
     if group is None:
         for name in names:
@@ -645,6 +651,17 @@ def _minimal(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     return shortest_tables(fabric, port_costs(graph, fabric))
 
 
+class Steering(IntEnum):
+    """What a policy does to packets of flows; from `SPRAYED` on they may overtake each other."""
+
+    PLAIN = 0  # nothing: a hash of the flow's key chooses
+    DETOURED = 1  # sends a flow over another group
+    SPRAYED = 2  # hashes each packet
+    ADAPTIVE = 3  # chooses for each packet at every switch, by queues
+    FLOWLETS = 4  # hashes each flowlet
+    UGAL = 5  # chooses for each packet at its first switch, by queues, whether it goes over another group
+
+
 @dataclass(frozen=True)
 class Policy:
     """How packets between hosts choose among paths. Packets from or to a switch keep one path a flow."""
@@ -652,19 +669,50 @@ class Policy:
     kind: str
     meaning: str  # a sentence, after the kind
     make_tables: Callable[[nx.Graph, SwitchLinks], Tables] = _minimal
-    is_sprayed: bool = False  # every packet chooses anew at every node, so packets overtake each other
+    steering: Steering = Steering.PLAIN
     find_detours: Callable[[nx.Graph, Tables], Detours] | None = None
+    gap_ps: int = 0
+    """Of `FLOWLETS`: the pause after which a flow may take another path."""
+
+    @property
+    def is_sprayed(self) -> bool:
+        """Whether packets choose for themselves: they load equal paths evenly, and overtake each other."""
+        return self.steering in (Steering.SPRAYED, Steering.ADAPTIVE, Steering.UGAL)
+
+    @property
+    def reorders(self) -> bool:
+        return self.steering >= Steering.SPRAYED
 
     @property
     def is_for_hosts_alone(self) -> bool:
-        return self.is_sprayed or self.find_detours is not None
+        return self.steering != Steering.PLAIN
 
 
 ECMP = Policy("ecmp", "one of the shortest paths for each flow, by a hash of its key")
-SPRAY = Policy("spray", "one of the shortest paths for each packet, by a hash of its key", is_sprayed=True)
+SPRAY = Policy(
+    "spray", "one of the shortest paths for each packet, by a hash of its key", steering=Steering.SPRAYED
+)
 VALIANT = Policy(
     "valiant",
     "minimally to a random group (of a dragonfly; elsewhere: switch) for each flow, and on from there",
+    steering=Steering.DETOURED,
+    find_detours=find_detours,
+)
+ADAPTIVE = Policy(
+    "adaptive",
+    "at every switch each packet takes the shortest path whose link has the least to send",
+    steering=Steering.ADAPTIVE,
+)
+FLOWLET = Policy(
+    "flowlet",
+    "as ecmp, but a flow takes another path after a pause longer than `gap`",
+    steering=Steering.FLOWLETS,
+    gap_ps=500 * 10**6,  # as CONGA (SIGCOMM 2014) and LetFlow (NSDI 2017)
+)
+UGAL = Policy(
+    "ugal",
+    "each packet goes minimally or as with valiant, by the queues at its first switch (UGAL-L)",
+    steering=Steering.UGAL,
     find_detours=find_detours,
 )
 DIMENSION_ORDER = Policy(
@@ -672,4 +720,6 @@ DIMENSION_ORDER = Policy(
     "all hops of the first dimension of a torus, hypercube or hyperx, then of the next",
     make_tables=dimension_order_tables,
 )
-POLICIES = {policy.kind: policy for policy in (ECMP, SPRAY, VALIANT, DIMENSION_ORDER)}
+POLICIES = {
+    policy.kind: policy for policy in (ECMP, SPRAY, ADAPTIVE, FLOWLET, VALIANT, UGAL, DIMENSION_ORDER)
+}

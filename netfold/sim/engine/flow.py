@@ -12,7 +12,7 @@ from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
-from netfold.sim.engine.links import put, steer, take_packet
+from netfold.sim.engine.links import put, take_packet
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
 from netfold.sim.engine.policies import frame_bytes, on_open, on_timeout
 from netfold.sim.engine.sender import acknowledge, arm, disarm, is_in_vain, new_packet, pump, send_again
@@ -22,8 +22,10 @@ from netfold.sim.engine.tables import (
     FLOW_ACK,
     FLOW_DATA,
     FLOW_TIMER,
+    NEVER,
     PLAIN,
     SPRAYED,
+    STEER,
     World,
 )
 
@@ -44,6 +46,8 @@ def start_flow(world: World, row: int) -> None:
     flow.is_marked = 0
     on_open(flow, flow.window_max * frame_bytes(flow))
     flow.lost_packets = flow.reordered_packets = flow.spurious_retransmissions = 0
+    flow.flowlets = flow.ack_flowlets = 0
+    flow.flowlet_ps = flow.ack_flowlet_ps = NEVER
     pump(world, flow, world.flights, row, send)
     flow.deadline_ps = world.clock[0].now_ps + flow.sender.timeout_ps
     arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)
@@ -68,7 +72,7 @@ def send(world: World, row: int, sequence: int) -> None:
         seed, attempt = world.clock[0].seed, flight.attempt
         packet.key = mix(seed, rng_streams.FLOW_PACKET, flow.key, sequence, attempt)
     if world.clock[0].policy != PLAIN:
-        steer(world.clock[0].at, index, flow.host)
+        call_cold(world.clock[0].handlers, world.clock[0].at, STEER, index, flow.host, 0)
     put(world, natural(flow.first_link), index)
 
 
@@ -181,7 +185,7 @@ def send_ack(world: World, cause: int) -> None:
             ack.key = mix(ack.key, packet.copy)
         ack.copy = packet.copy
     if world.clock[0].policy != PLAIN:
-        steer(world.clock[0].at, index, flow.target)
+        call_cold(world.clock[0].handlers, world.clock[0].at, STEER, index, flow.target, 0)
     put(world, natural(flow.target_link), index)
 
 

@@ -8,7 +8,6 @@ from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer
 from netfold.sim.engine.heap import call_cold, drop_top, replace_top, store_tables, world_at
 from netfold.sim.engine.links import (
     apply_faults,
-    dispatch,
     due_ps,
     free_packet,
     leave_line,
@@ -20,6 +19,7 @@ from netfold.sim.engine.memory_access import natural, prefetch, prefetch_row
 from netfold.sim.engine.observe import log_packet, log_slot_timer
 from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_merge_end
 from netfold.sim.engine.sender import expires
+from netfold.sim.engine.steering import on_steered, steer
 from netfold.sim.engine.stream import on_result, on_timer, send_unit
 from netfold.sim.engine.switches import (
     add_narrow_lanes,
@@ -57,6 +57,7 @@ from netfold.sim.engine.tables import (
     FOR_LANES,
     FOR_RESULTS,
     FOR_SCHEDULES,
+    FOR_STEERING,
     FOR_TIMED_SLOTS,
     GO_ON,
     GROW,
@@ -71,6 +72,7 @@ from netfold.sim.engine.tables import (
     MERGE_ENDS,
     MERGE_WITHOUT_OVERFLOW,
     NEVER,
+    ON_STEERED,
     PACKET,
     PARENT_RESULT,
     PAUSED,
@@ -82,6 +84,8 @@ from netfold.sim.engine.tables import (
     SEND_EMPTY_RESULT,
     SLOT_EXPIRES,
     SPLIT,
+    STEER,
+    STEERED,
     STREAM_EXPIRES,
     STREAM_TIMER,
     TO_POINT,
@@ -163,10 +167,8 @@ def on_rare_arrival(at: int, row: int) -> None:
     """A packet of a kind off the hot path has arrived."""
     world = world_at(at)
     clock, packet = world.clock[0], world.packets[row]
-    if packet.receiver == VIA:
-        node = packet.target
-        packet.target, packet.receiver = packet.slot, -1
-        dispatch(at, node, row)
+    if packet.receiver in (VIA, STEERED):
+        call_cold(clock.handlers, at, ON_STEERED, row, 0, 0)
     elif packet.kind == LOOP:
         replicate(at, row)
     elif packet.kind == SPLIT:
@@ -304,6 +306,15 @@ def _flow_expires(at: int, _what: int, row: int, first: int, _second: int) -> No
     world_at(at).clock[0].unfinished -= 1
 
 
+def _for_steering(at: int, what: int, row: int, first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == STEER:
+        steer(at, row, first)
+    else:
+        on_steered(at, row)
+    world_at(at).clock[0].unfinished -= 1
+
+
 def _resend_unit(at: int, _what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished += 1
     send_unit(world_at(at), row, first, second)
@@ -359,6 +370,7 @@ HANDLERS = Handlers(
         _for_lanes: FOR_LANES,
         _merge_without_overflow: [MERGE_WITHOUT_OVERFLOW],
         _for_results: FOR_RESULTS,
+        _for_steering: FOR_STEERING,
         _for_timed_slots: [SLOT_EXPIRES, *FOR_TIMED_SLOTS],
         _resend_unit: [RESEND_UNIT],
         _parent_result: [PARENT_RESULT],

@@ -38,13 +38,10 @@ from netfold.sim.engine.links import (
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.tables import (
     DELAYED,
-    DETOURED,
     DOWN,
     LOST,
     NEVER,
-    PLAIN,
     ROW,
-    SPRAYED,
     Table,
     World,
     empty_world,
@@ -139,7 +136,8 @@ def with_routes(world: World, network: Network) -> World:
     switches["link"], switches["degree"] = fabric.first_link, fabric.degrees
     switches["first_set"] = tables.first_set
     clock = world.clock[0]
-    clock.hosts_count, clock.policy = fabric.hosts_count, SPRAYED if network.policy.is_sprayed else PLAIN
+    clock.hosts_count, clock.policy = fabric.hosts_count, int(network.policy.steering)
+    clock.gap_ps = network.policy.gap_ps
     choice = tables.choice
     if cards.size:  # cards have a row for all of them, which leads nowhere (`links.next_link`)
         choice = np.concatenate([choice, np.zeros((1, fabric.switches_count), choice.dtype)])
@@ -149,7 +147,7 @@ def with_routes(world: World, network: Network) -> World:
     world = world._replace(nodes=nodes, choice=choice, sets=sets, ports=tables.ports)
     if detours is None:
         return world
-    clock.policy, clock.groups_count = DETOURED, detours.groups_count
+    clock.groups_count = detours.groups_count
     return world._replace(
         groups=detours.group, first_entry=detours.first_entry, entries_of_groups=detours.entries
     )

@@ -12,6 +12,7 @@ from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
 from netfold.sim.engine.policies import MEMORY
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
+from netfold.topologies.routing import Steering
 
 # Row types of the engine's tables; indices are −1 where there is none.
 
@@ -39,6 +40,7 @@ CLOCK = np.dtype(
         ("overflowed_link", "i8"),  # + 1: a link whose backlog overflows the clock; 0: none
         ("policy", "i8"),  # `PLAIN` and so on
         ("groups_count", "i8"),  # groups of switches, for detours
+        ("gap_ps", "i8"),  # a flow has a new flowlet after a longer pause
         ("hosts_count", "i8"),
         ("attention", "i8"),  # whether something is done, or there are transfers in the queue
         ("queue_head", "i8"),  # transfers that may go on: the row of their schedule, and their number
@@ -448,6 +450,10 @@ FLOW = in_lines(
         ("transfer", "i4"),
         ("next_free", "i4"),  # row, of one that is closed
         ("opened_ps", "i8"),
+        ("flowlet_ps", "i8"),  # when the last packet was steered, and how many flowlets ended before it
+        ("flowlets", "i8"),
+        ("ack_flowlet_ps", "i8"),
+        ("ack_flowlets", "i8"),
     ]
 )
 
@@ -600,8 +606,10 @@ ATP_FORWARD, ATP_RESULT = KINDS_AT_ATP_HOSTS = 8, 9
 ALL_CHILDREN, PARENT, TO_POINT = -1, -2, -3
 VIA = -4  # a flow's packet on its way to an intermediate switch; its slot is its target after that
 
-# How the network's policy steers packets between hosts; from `SPRAYED` on they may overtake each other.
-PLAIN, DETOURED, SPRAYED = 0, 1, 2
+STEERED = -5  # a flow's packet on its way to a switch that steers it; its slot is its target after that
+
+# How the network's policy steers packets between hosts.
+PLAIN, DETOURED, SPRAYED, ADAPTIVE, FLOWLETS, UGAL = map(int, Steering)
 
 # What a heap entry stands for: `what` is its kind and, in the low 32 bits, a row.
 ARRIVAL = 0  # a link or its priority lane
@@ -628,6 +636,7 @@ AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = FOR_ATP = 16, 17, 18, 19
 GO_ON, DELIVERED, BEGIN, ANSWER = FOR_SCHEDULES = 20, 21, 22, 23
 EMIT, RARE_ARRIVES = FOR_RESULTS = 24, 25
 MERGE_WITHOUT_OVERFLOW = 26
+STEER, ON_STEERED = FOR_STEERING = 27, 28
 
 DOWN = -1  # a buffer that nothing fits in
 LOST = -1  # struck: it keeps its place in line and is never delivered

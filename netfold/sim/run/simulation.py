@@ -228,8 +228,8 @@ class Simulation:
         return StepBounds(network, job.hosts, schedule, is_serial=is_serial)
 
     def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
-        """Of packets between hosts, where they are sprayed over paths."""
-        if not self.variant.network.policy.is_sprayed:
+        """Of packets between hosts, where they may overtake each other."""
+        if not self.variant.network.policy.reorders:
             return None
         index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
         return self.fabric.engine.flow_reordering(index)

@@ -485,6 +485,7 @@ def schema() -> dict[str, Any]:
     )
     definitions = {**header["$defs"], **variant.pop("$defs")}
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
+    definitions["Routing"] = {"anyOf": [definitions["Routing"], definitions["Routing"]["properties"]["kind"]]}
     for name in ("SwitchProfile", "Prices"):  # or the path of a file with one
         definitions[name] = {"anyOf": [definitions[name], {"type": "string"}]}
     _with_short_devices(settings, variant, definitions["JobSection"])

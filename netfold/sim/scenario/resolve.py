@@ -67,12 +67,12 @@ from netfold.topologies.graph import (
     TopologyError,
     change_links,
     change_profiles,
-    remove,
+    remove_matching,
     switches,
 )
 from netfold.topologies.kind import ParameterError
 from netfold.topologies.network import Network, compile_network
-from netfold.topologies.routing import POLICIES, PolicyError
+from netfold.topologies.routing import Policy, PolicyError
 from netfold.topologies.topology_files import FORMATS, read_graph
 from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
 
@@ -313,7 +313,7 @@ def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
         key = "switch_profiles.{}.match"
         change_profiles(graph, section.profile_changes())
         key = "without.{}"
-        remove(graph, section.without)
+        remove_matching(graph, section.without)
     except NoMatchError as error:
         raise _refusal(scenario, variant, f"topology.{key.format(error.index)}", str(error)) from None
     except CutOffError as error:
@@ -412,14 +412,14 @@ class Networks:
     """Networks of a scenario's variants: equal topologies share one, whose routes may take gigabytes."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[TopologySection, str, Network]] = []
+        self._made: list[tuple[TopologySection, Policy, Network]] = []
 
-    def get(self, section: TopologySection, routing: str, graph: nx.Graph) -> Network:
+    def get(self, section: TopologySection, routing: Policy, graph: nx.Graph) -> Network:
         for known, policy, network in self._made:
             if (known, policy) == (section, routing):
                 return network
         # A TopologyError if the routes take too much memory, a PolicyError if they are not for this topology.
-        network = compile_network(graph, available_bytes(), POLICIES[routing])
+        network = compile_network(graph, available_bytes(), routing)
         self._made.append((section, routing, network))
         return network
 
@@ -444,7 +444,7 @@ class _VariantResolver:
     def compile(self, networks: Networks) -> None:
         """Find all routes, or take those of another variant."""
         try:
-            network = networks.get(self.variant.topology, self.variant.routing, self.graph)
+            network = networks.get(self.variant.topology, self.variant.routing.policy, self.graph)
         except PolicyError as error:
             raise self.location.error("routing", *split_message_and_hint(self.graph, error)) from None
         except TopologyError as error:

@@ -214,14 +214,15 @@ def merge_settings(settings: Node, changes: Node) -> Node:
 def _expand(settings: Node) -> Node:
     """Settings with short forms written out, so that they merge with long ones.
 
-    `workers: 8` is `workers: {count: 8}`, `hosts: dpdk` is `hosts: {kind: dpdk}`; of a workload,
-    `bucket: 8KiB` is `fusion: {kind: size, bytes: 8KiB}`; `device: a100` is
-    `device: {kind: roofline, name: a100}`, and `device: cpu.json` `device: {kind: roofline, file: cpu.json}`.
+    `workers: 8` is `workers: {count: 8}`, `hosts: dpdk` is `hosts: {kind: dpdk}`, `routing: spray` is
+    `routing: {kind: spray}`; of a workload, `bucket: 8KiB` is `fusion: {kind: size, bytes: 8KiB}`;
+    `device: a100` is `device: {kind: roofline, name: a100}`, and `device: cpu.json`
+    `device: {kind: roofline, file: cpu.json}`.
     """
     workload, device = settings.children.get("workload"), settings.children.get("device")
     if device is not None and isinstance(device.value, str):
         settings = with_child(settings, "device", replace(device, value=_device(device)))
-    for key, only_one in (("workers", "count"), ("hosts", "kind")):
+    for key, only_one in (("workers", "count"), ("hosts", "kind"), ("routing", "kind")):
         short = settings.children.get(key)
         if short is not None and not isinstance(short.value, Mapping | tuple | None):
             settings = with_child(settings, key, replace(short, value={only_one: short}))

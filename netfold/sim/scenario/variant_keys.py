@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import (
@@ -29,7 +29,7 @@ from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile
 from netfold.sim.workload.devices import DeviceOption, NoDevice
 from netfold.sim.workload.workload_keys import AnyWorkload
-from netfold.topologies.routing import ECMP, POLICIES
+from netfold.topologies.routing import ECMP, POLICIES, Policy
 from netfold.units import TIME
 
 _BITS = 53
@@ -204,12 +204,33 @@ _ROUTING = "How packets between hosts choose among paths. " + " ".join(
 )
 
 
+class Routing(Section):
+    """How packets between hosts choose among paths; a name alone is the kind."""
+
+    kind: Annotated[RoutingKind, Field(description=_ROUTING)] = ECMP.kind
+    gap: Annotated[Time, Field(gt=0)] | None = None
+    """Of kind flowlet, the pause after which a flow may take another path; by default 500us, as in CONGA
+    (SIGCOMM 2014) and LetFlow (NSDI 2017)."""
+
+    @model_validator(mode="after")
+    def _has_flowlets(self) -> Routing:
+        if self.gap is not None and not POLICIES[self.kind].gap_ps:
+            raise ValueError(f"gap is a key of routing flowlet, not of {self.kind}\nleave gap out")
+        return self
+
+    @property
+    def policy(self) -> Policy:
+        known = POLICIES[self.kind]
+        return known if self.gap is None else replace(known, gap_ps=self.gap)
+
+
 class NetworkSections(Section):
     """The network that jobs run on."""
 
     topology: AnyTopology
     """Hosts, switches and links."""
-    routing: Annotated[RoutingKind, Field(description=_ROUTING)] = ECMP.kind
+    routing: Routing = Routing()
+    """How packets between hosts choose among paths: a kind, or a mapping with its keys."""
 
 
 class Settings(JobSections, NetworkSections):

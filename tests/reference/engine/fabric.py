@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine_data import Fate, Rule
-from netfold.topologies.network import Network
+from netfold.topologies.network import Network, next_links
 from tests.reference.engine.link import (
     Faults,
     Label,
@@ -25,6 +25,7 @@ from tests.reference.engine.link import (
     copy_key,
     flipped,
     make_link,
+    number_of,
 )
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
@@ -93,11 +94,20 @@ class Fabric:
         if self.network.is_host[node] and self.network.first_link(node) != node:
             self.put(packet, self.network.first_link(node))
             return
+        is_first = came_from >= 0 and bool(self.network.is_host[came_from])
+        if is_first and packet.at_first:
+            packet.at_first(packet, node)
         goal = packet.target if packet.via is None else packet.via
-        is_sent_here = (
-            node in self.network.server_ports and came_from >= 0 and self.network.is_host[came_from]
-        )
+        is_sent_here = node in self.network.server_ports and is_first
         key = packet.route if packet.entropy is None else packet.entropy
+        if packet.is_adaptive and not self.network.is_host[node]:
+            waits_ps = {
+                link: self.links[link].queued_ps(self.now_ps, 4096)
+                for link in next_links(self.network, node, goal)
+            }
+            shortest = [link for link, wait_ps in waits_ps.items() if wait_ps == min(waits_ps.values())]
+            self.put(packet, shortest[number_of(node, key) % len(shortest)])
+            return
         self.put(packet, choice(self.network, node, goal, key, is_sent_here=is_sent_here))
 
     def put(self, packet: Packet, link_index: int) -> None:

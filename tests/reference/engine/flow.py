@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine_data import Flow
+from netfold.topologies.routing import Steering
 from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
-from tests.reference.engine.link import ACK, DATA, Label, Packet, entropy, via
+from tests.reference.engine.link import ACK, DATA, Label, Packet, choice, entropy, hops_between, via
 from tests.reference.engine.policies import POLICIES
 
-KEY_DATA, KEY_ACK = 3, 4
+KEY_DATA, KEY_ACK, KEY_FLOWLET = 3, 4, 57
 
 
 class Receiver:
@@ -97,7 +100,8 @@ class Sender:
         self.opened_ps = fabric.now_ps
         self.timeouts = 0
         self.retransmitted_packets = 0
-        self.is_fifo = not fabric.network.policy.is_sprayed
+        self.is_fifo = not fabric.network.policy.reorders
+        self.flowlets: dict[int, tuple[int, int]] = {}  # by kind: time of the last packet, and its flowlet
         self.lost: set[int] = set()  # packets whose latest copy is lost, where they may overtake each other
 
     @property
@@ -190,8 +194,42 @@ class Sender:
 
     def _steer(self, packet: Packet, source: int, kind: int, number: int) -> None:
         network = self.fabric.network
-        packet.via = via(network, source, packet.target, packet.route)
+        steering = network.policy.steering
         packet.entropy = entropy(network, self.fabric.seed, self.flow.key, kind, packet.label.unit, number)
+        packet.is_adaptive = steering is Steering.ADAPTIVE
+        if steering is Steering.DETOURED:
+            packet.via = via(network, source, packet.target, packet.route)
+        elif steering is Steering.UGAL:
+            packet.at_first = partial(self._go_the_shorter_way, source)
+        elif steering is Steering.FLOWLETS:
+            packet.at_first = partial(self._choose_flowlet, kind)
+
+    def _go_the_shorter_way(self, source: int, packet: Packet, node: int) -> None:
+        """UGAL-L: the product of queue and hops decides between the minimal way and that of Valiant."""
+        network, key, now_ps = self.fabric.network, packet.entropy, self.fabric.now_ps
+        assert key is not None
+        between = via(network, source, packet.target, key)
+        if between is None:
+            return
+        straight_ps, around_ps = (
+            self.fabric.links[choice(network, node, goal, key, is_sent_here=False)].queued_ps(now_ps)
+            for goal in (packet.target, between)
+        )
+        home = int(network.link_target[packet.target])
+        hops = hops_between(network, node, between) + hops_between(network, between, home)
+        if straight_ps * hops_between(network, node, home) > around_ps * hops:
+            packet.via = between
+
+    def _choose_flowlet(self, kind: int, packet: Packet, _: int) -> None:
+        """A new flowlet, on a path of its own, begins after a pause; an ACK is none of its flow's packets."""
+        if self.closed:
+            return
+        last_ps, number = self.flowlets.get(kind, (self.fabric.now_ps, 0))
+        number += self.fabric.now_ps - last_ps > self.fabric.network.policy.gap_ps
+        self.flowlets[kind] = self.fabric.now_ps, number
+        if number:
+            draw = mix_plain(self.fabric.seed, KEY_FLOWLET, self.flow.key, kind, number) >> 34
+            packet.route = draw - draw % 840 + packet.route % 840
 
     def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int, marked: bool) -> None:
         flow = self.flow

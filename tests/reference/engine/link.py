@@ -43,6 +43,8 @@ class Packet:
     via: int | None = None  # the switch that it goes to first
     is_late: bool = False  # a fault has delayed its arrival
     lost: Callable[[], None] | None = None  # called when it is lost
+    at_first: Callable[[Packet, int], None] | None = None  # called with it and its first switch
+    is_adaptive: bool = False
 
 
 @dataclass
@@ -134,6 +136,13 @@ class Link:
         transmit_ps = self.takes_ps(packet.size_bytes, packet.starts_message)
         return self.backlog_ps(now_ps) + transmit_ps > self.hold_ps(self.buffer_bytes)
 
+    def queued_ps(self, now_ps: int, grade_bytes: int = 0) -> int:
+        """What switches compare that choose by queues, in whole grades of some bytes."""
+        waits_ps = 2**50 if self.is_down else min(2**50, self.backlog_ps(now_ps))
+        if grade_bytes and waits_ps < 2**50:
+            waits_ps -= waits_ps % transmit_time_ps(grade_bytes, self.rate_bps)
+        return waits_ps
+
     @property
     def queued_bytes(self) -> int:
         """What has not begun yet."""
@@ -206,7 +215,7 @@ DATA, ACK = 2, 3  # kinds of packets, as spraying draws for them
 
 
 def entropy(network: Network, seed: int, flow_key: int, kind: int, packet: int, number: int) -> int | None:
-    """What a sprayed packet is told apart by; None where packets are not sprayed."""
+    """What a packet that chooses for itself is told apart by; None where packets do not."""
     if not network.policy.is_sprayed:
         return None
     return mix_plain(seed, KEY_SPRAY, flow_key, kind, packet, number) >> 33
@@ -218,8 +227,11 @@ def choice(network: Network, node: int, target: int, key: int, *, is_sent_here: 
     `is_sent_here`: the node is the ports of a server, and the packet comes from the server's host.
     """
     links = next_links(network, node, target)
-    number = -1 - key if key < 0 else key if is_sent_here else splitmix64_plain(key * 2**32 + node)
-    return links[number % len(links)]
+    return links[number_of(node, key, is_sent_here=is_sent_here) % len(links)]
+
+
+def number_of(node: int, key: int, *, is_sent_here: bool = False) -> int:
+    return -1 - key if key < 0 else key if is_sent_here else splitmix64_plain(key * 2**32 + node)
 
 
 def via(network: Network, source: int, target: int, route: int) -> int | None:
@@ -236,12 +248,12 @@ def via(network: Network, source: int, target: int, route: int) -> int | None:
     draw = mix_plain(KEY_VALIANT, source, target, route)
     group = others[draw % len(others)]
     members = sorted(node for node in groups if groups[node] == group)
-    hops = {node: _hops(network, homes[0], node) for node in members}
+    hops = {node: hops_between(network, homes[0], node) for node in members}
     ends = [node for node in members if hops[node] == min(hops.values())]
     return ends[(draw >> 32) % len(ends)]
 
 
-def _hops(network: Network, node: int, target: int) -> int:
+def hops_between(network: Network, node: int, target: int) -> int:
     """Hops of the ways from a switch to another; all have the same number."""
     count = 0
     while node != target:

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import networkx as nx
 import pytest
 
+import netfold
 from netfold.kinds import registered
 from netfold.sim.network.stall import LinkOutcomes, why_undelivered
 from netfold.sim.plan.host_profiles import host_profiles
@@ -24,7 +26,7 @@ from netfold.topologies.topology_files import to_json
 from tests.examples import nightly
 from tests.pairs.scenario import small_network
 from tests.sim.checks.test_bottleneck import bounds_of, helps
-from tests.sim.scenes import RING, TINY, job_plan, measure, only, refused, simulate, write
+from tests.sim.scenes import RING, TINY, job_plan, measure, only, refused, simulate, simulated, write
 
 WIDE = TINY.replace("hosts: 4", "hosts: 8")
 TWO = f"{WIDE}jobs:\n  - name: a\n  - name: b\n    workers: 4\n"
@@ -491,6 +493,38 @@ def test_so_many_channels_as_ports_are_as_fast_as_one_link(
 
 
 WORKERS = 8
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [{"kind": "ring", "channels": 12}, {"kind": "in_network", "aggregators": "tree", "trees": 12}],
+)
+def test_without_a_spine_of_four_a_step_is_as_much_slower_as_the_maximum_flow(
+    collective: dict[str, Any],
+) -> None:
+    """The racks' uplinks are the bottleneck; sprayed rings and many trees use all that are left."""
+    times, flows = [], []
+    for absent in ([], ["spine0"]):
+        topology = {"leaves": 2, "spines": 4, "hosts_per_leaf": 4, "uplink_rate": "10Gbps", "without": absent}
+        result = simulated(
+            {
+                "name": "lost",
+                "topology": {"kind": "leaf_spine", "switch": "ideal", **topology},
+                "routing": "spray",
+                "workers": WORKERS,
+                "workload": {"kind": "synthetic", "elements": 200_000},
+                "codec": {"kind": "fixed_point", "factor": 1e6},
+                "collective": collective,
+            }
+        )
+        (step,) = result.records.steps
+        times.append(step.aggregation_end_ps - step.aggregation_start_ps)
+        graph = netfold.topology.graph("leaf_spine", set=topology)
+        flows.append(nx.maximum_flow_value(graph, "leaf0", "leaf1", capacity="rate_bps"))
+
+        assert {check.verdict for check in result.checks} == {"pass"}
+    assert flows == [4 * 10**10, 3 * 10**10]
+    assert times[1] / times[0] == pytest.approx(flows[0] / flows[1], rel=0.05)
 
 
 @pytest.mark.parametrize("kind", registered(Topology))
