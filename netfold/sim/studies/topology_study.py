@@ -43,6 +43,7 @@ from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.exact_bisection import is_available
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
 from netfold.topologies.kind import Topology
+from netfold.topologies.layout import NODES_DRAWN_MAX
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
@@ -77,6 +78,8 @@ class NamedNetwork:
     variant: Variant | None = None
     """The variant of a scenario; None: a network alone."""
     scenario: Scenario | None = None
+    whole: nx.Graph | None = None
+    """The network with what its topology is `without`; None: nothing is absent."""
 
     @property
     def able(self) -> frozenset[str]:
@@ -162,7 +165,15 @@ def networks_of(
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
     graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
-    return NamedNetwork(variant.name, variant.topology.kind, graph, profiles, variant, scenario)
+    kind, whole = variant.topology.kind, _whole(scenario, variant)
+    return NamedNetwork(variant.name, kind, graph, profiles, variant, scenario, whole)
+
+
+def _whole(scenario: Scenario, variant: Variant) -> nx.Graph | None:
+    if not variant.topology.without:
+        return None
+    topology = variant.topology.model_copy(update={"without": ()})
+    return build_topology(scenario, variant.model_copy(update={"topology": topology}))
 
 
 def _is_a_word(text: str) -> bool:
@@ -187,7 +198,8 @@ def _alone(
         if variant.topology.file is None or not error.line:
             raise
         raise _of_file(error) from None
-    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES),)
+    whole = _whole(scenario, variant)
+    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES, whole=whole),)
 
 
 def _of_file(error: ScenarioError) -> NetfoldError:
@@ -218,7 +230,9 @@ def drawing(network: NamedNetwork) -> Svg:
     )
 
     title = network.name if network.name == network.kind else f"{network.name} · {network.kind}"
-    return draw_svg(network.graph, Look(title, network.able))
+    if network.whole is None or len(network.whole) > NODES_DRAWN_MAX:
+        return draw_svg(network.graph, Look(title, network.able))
+    return draw_svg(network.whole, Look(title, network.able, present=network.graph))
 
 
 def draw_into(networks: Sequence[NamedNetwork], folder_name: str) -> list[Path]:

@@ -545,3 +545,27 @@ def test_a_tree_of_switches_adds_up_despite_losses(kind: str, tmp_path: Path) ->
     verdicts = {check.name: check.verdict for check in result.checks}
     assert set(verdicts.values()) == {"pass"}, verdicts
     assert sum(link.lost_packets for link in result.links) > 0
+
+
+@pytest.mark.parametrize(("channels", "is_told"), [(1, True), (2, False)])
+def test_hosts_of_two_planes_send_on_both_with_two_channels(
+    tmp_path: Path, channels: int, is_told: bool
+) -> None:
+    """With as many channels as ports every port carries its share; one channel takes one, and is told so."""
+    plain = TINY.replace("tofino1", "ideal")
+    text = plain.replace("hosts: 4, rate: 100Gbps", "hosts: 4, planes: 2, rate: 100Gbps")
+    fast = plain.replace("rate: 100Gbps", "rate: 200Gbps")
+    sets = (
+        f"collective={{kind: ring, channels: {channels}}}",
+        "codec={kind: none}",
+        "workload.elements=400000",
+        "workers=4",
+        "topology.delay=10ns",  # else channels that share a link hide each other's latency
+    )
+    halves, whole = (measure(tmp_path, *sets, text=each)["aggregation_time_us"] for each in (text, fast))
+
+    assert (halves < 1.05 * whole) is not is_told
+    assert [told for told in job_plan(only(tmp_path, *sets, text=text)).warnings if "ports" in told] == [
+        "hosts send on 1 of their 2 ports, as the channels of a collective take ports in turn: "
+        "use 2 channels (of trees in switches: trees)"
+    ] * is_told

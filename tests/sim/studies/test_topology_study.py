@@ -121,6 +121,16 @@ def test_a_loss_that_the_routing_policy_cannot_take(tmp_path: Path) -> None:
     assert loss.bisection is not None
 
 
+def test_a_drawing_shows_what_is_absent() -> None:
+    whole, left = (
+        netfold.topology.draw("leaf_spine", set={**SPINES, "without": absent}).decode()
+        for absent in ([], ["spine0", "leaf1-spine3"])
+    )
+
+    assert "stroke-dasharray" not in whole
+    assert left.count("stroke-dasharray") == 4  # both links of spine0, another one, and the legend
+
+
 def test_a_pattern_without_a_match() -> None:
     with pytest.raises(NetfoldError, match="no switch or link matches 'spin'\n  did you mean 'spine\\*'"):
         netfold.topology.measure("leaf_spine", set=SPINES, without_any="spin")
