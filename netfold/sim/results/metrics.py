@@ -130,6 +130,11 @@ class Measured:
         # Over all rounds.
         return sum(getattr(record, column) for record in self.rounds)
 
+    @property
+    def examined_elements(self) -> int:
+        # Of rounds whose packets carry words.
+        return sum(record.elements for record in self.rounds if record.merges_verified is not None)
+
     def on_links(self, column: str) -> int:
         return sum(getattr(link, column) for link in self.links)
 
@@ -599,8 +604,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "merges_verified", Unit.FLAG,
-        "every merged word of every round is the merge of the words sent; null without a round",
-        lambda v: all(record.merges_verified for record in v.rounds) if v.rounds else None,
+        "every merged word of every round is the merge of the words sent; null without a round, and where "
+        "packets carry no words",
+        lambda v: _all_of([record.merges_verified for record in v.rounds]),
         better="higher", label="merges verified",
     ),
     Metric(
@@ -627,11 +633,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "density", Unit.SHARE, "share of elements of worker 0's gradients that are not zero",
-        lambda v: _ratio(v.noted("nonzeros"), v.noted("elements")),
+        lambda v: _ratio(v.noted("nonzeros"), v.examined_elements),
     ),
     Metric(
         "union_density", Unit.SHARE, "share of elements that are not zero at some worker",
-        lambda v: _ratio(v.noted("union_nonzeros"), v.noted("elements")),
+        lambda v: _ratio(v.noted("union_nonzeros"), v.examined_elements),
     ),
     Metric(
         "fallback_messages", Unit.COUNT, "messages that answer a failed decode",
