@@ -240,6 +240,10 @@ def is_tested(values: Values) -> bool:
     return values.get("test_score") is not None
 
 
+def is_bounded(values: Values) -> bool:
+    return values.get("of_bound") is not None
+
+
 def has_target(values: Values) -> bool:
     return values.get("target") is not None
 
@@ -417,11 +421,13 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "of_bound", Unit.SHARE, "`bound_us` over `aggregation_time_us`",
         lambda v: v.of_bound(0), better="higher", label="% of bound", sort="bound", is_later=True,
+        shown_if=is_bounded,
         note="least time of any algorithm on this network, over its time",
     ),
     Metric(
         "of_schedule_bound", Unit.SHARE, "`schedule_bound_us` over `aggregation_time_us`",
         lambda v: v.of_bound(1), better="higher", label="% of own bound", is_later=True,
+        shown_if=is_bounded,
         note="least time of its own schedule on its paths, over its time",
     ),
     Metric(
@@ -719,8 +725,8 @@ QUALITY = ("bit_exact", "nmse", "cosine")
 TRAINING = ("loss", "test_score", "target")
 ALL = "all"
 RUN_TABLE = (
-    *("aggregation_time_us", "since_last_rank_us", "iteration_time_us", "aggregation_elements_per_s"),
-    *("wire_bytes_up_per_worker", "compression_ratio", *QUALITY, *TRAINING),
+    *("aggregation_time_us", "of_bound", "since_last_rank_us", "iteration_time_us"),
+    *("aggregation_elements_per_s", "wire_bytes_up_per_worker", "compression_ratio", *QUALITY, *TRAINING),
 )
 """Of `netfold run --columns all`."""
 ANSWERING: Mapping[str, Sequence[str]] = {
@@ -736,13 +742,13 @@ ANSWERING: Mapping[str, Sequence[str]] = {
 """Of `netfold run`, by what it is asked: the last ones give way where a table is too broad. Where compute
 takes no time, the aggregation stands in the place of whole steps."""
 COMPARISON = (
-    *("since_last_rank_us", "aggregation_time_us", "aggregation_elements_per_s", "iteration_time_us"),
-    *("wire_bytes_up_per_worker", *QUALITY, *TRAINING, "completion_time_us", "slowdown"),
+    *("since_last_rank_us", "aggregation_time_us", "of_bound", "aggregation_elements_per_s"),
+    *("iteration_time_us", "wire_bytes_up_per_worker", *QUALITY, *TRAINING, "completion_time_us", "slowdown"),
 )
 """Of `netfold compare`."""
 PAGE_SPEED = (
-    *("aggregation_elements_per_s", "aggregation_time_us", "since_last_rank_us", "iteration_time_us"),
-    *("wire_bytes_up_per_worker", "compression_ratio"),
+    *("aggregation_elements_per_s", "aggregation_time_us", "of_bound", "of_schedule_bound"),
+    *("since_last_rank_us", "iteration_time_us", "wire_bytes_up_per_worker", "compression_ratio"),
 )
 """Of the report, and the next two as well."""
 PAGE_SUMS = (

@@ -28,6 +28,7 @@ from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.plan.prices import Bill, Prices, bill_of
+from netfold.sim.plan.problem_bound import least_s
 from netfold.sim.report import words
 from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.results.metrics import bus_factor
@@ -409,11 +410,19 @@ class MeasuredNetwork:
     """The names of all variants that have this network, itself the first."""
     losses: Losses | None = None
     """What losing any one of some switches or links costs, where that was asked."""
+    bound_s: float | None = None
+    """The least time of any algorithm; None for one worker."""
 
     @property
     def heading(self) -> str:
         # "ring +3" if three more variants have the same network.
         return self.name if len(self.names) < 2 else f"{self.name} +{len(self.names) - 1}"
+
+    def of_bound(self, timed: Estimate | NetfoldError) -> float | None:
+        """The least time of any algorithm over an estimate."""
+        if self.bound_s is None or not isinstance(timed, Estimate):
+            return None
+        return self.bound_s / timed.seconds
 
     def bandwidths(self, timed: Estimate | NetfoldError) -> dict[str, float | None]:
         # As nccl-tests has them.
@@ -450,8 +459,14 @@ class MeasuredNetwork:
             "routing": self.routing,
             "seed": self.seed,
             "bytes": self.size_bytes,
+            "bound_s": self.bound_s,
             "estimates": [
-                {"collective": name, **_estimate_dict(timed), **self.bandwidths(timed)}
+                {
+                    "collective": name,
+                    **_estimate_dict(timed),
+                    "of_bound": self.of_bound(timed),
+                    **self.bandwidths(timed),
+                }
                 for name, timed in self.estimates.items()
             ],
             "without_any": None if self.losses is None else self.losses.as_dict(),
@@ -545,11 +560,15 @@ def measure_network(
     try:
         names = network.place() if workers is None else place_workers(graph, workers, "pack")
         collectives = sections_of([network]) if sections is None else sections
+        bound_s: float | None = None
 
         def timed_on(part: nx.Graph) -> Mapping[str, Estimate | NetfoldError]:
+            nonlocal bound_s
             if len(names) < 2:
                 return {}
-            return _estimates(replace(network, graph=part), names, size_bytes, tell, collectives)
+            timed, least = _estimates(replace(network, graph=part), names, size_bytes, tell, collectives)
+            bound_s = least if part is graph else bound_s
+            return timed
 
         timed = timed_on(graph)
         losses = () if without_any is None else lose_any(graph, without_any, timed_on, tell)
@@ -573,6 +592,7 @@ def measure_network(
         placed,
         bill_of(graph, prices or network.prices),
         losses=Losses(without_any, whole, losses, shown) if without_any is not None else None,
+        bound_s=bound_s,
     )
 
 
@@ -586,8 +606,8 @@ def _estimates(
     size_bytes: int,
     tell: Callable[[str], None] | None,
     sections: Mapping[str, CollectiveSection],
-) -> dict[str, Estimate | NetfoldError]:
-    """Times with the latency of the switches' pipelines, as a run has it."""
+) -> tuple[dict[str, Estimate | NetfoldError], float]:
+    """Times with the latency of the switches' pipelines, as a run has it, and the least of any algorithm."""
     graph, known = network.graph, network.profiles
     profiles = {
         name: known[graph.nodes[name]["profile"]]
@@ -599,7 +619,9 @@ def _estimates(
     compiled = with_pass_latency(compile_network(graph, available_bytes(), network.routing), profiles)
     rows = {name: row for row, name in enumerate(compiled.nodes)}
     compiled = with_work(compiled, {rows[name]: network.host_profile for name in names})
-    return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)
+    nodes = [rows[name] for name in names]
+    timed = estimates(compiled, nodes, size_bytes, network.seed, tell, sections)
+    return timed, least_s(compiled, nodes, size_bytes)
 
 
 def _estimate_dict(estimate: Estimate | NetfoldError) -> dict[str, Any]:
@@ -695,19 +717,20 @@ class Measurements(VerbResult):
     def _estimates(self) -> Table:
         """For each network the collectives, the fastest first."""
         headings = (
-            *("workers", "collective", "estimate", "× fastest", "algbw", "busbw"),
+            *("workers", "collective", "estimate", "× fastest", "% of bound", "algbw", "busbw"),
             *("limited by", "link busy", "latency"),
         )
         table = Table("variant", *headings)
         for network in self.measured:
             times = [timed.seconds for timed in network.estimates.values() if isinstance(timed, Estimate)]
             for kind, timed in network.estimates.items():
-                cells: tuple[str, ...] = (*[words.NOTHING] * 4, getattr(timed, "message", ""))
+                cells: tuple[str, ...] = (*[words.NOTHING] * 5, getattr(timed, "message", ""))
                 if isinstance(timed, Estimate):
                     ratio = words.times(words.ratio(timed.seconds, min(times)))
                     spent = (words.time(span_s * US_PER_S) for span_s in (timed.busy_s, timed.latency_s))
                     speeds = (words.scaled(speed, "B/s") for speed in network.bandwidths(timed).values())
-                    cells = (words.time(timed.seconds * US_PER_S), ratio, *speeds, timed.link, *spent)
+                    shares = ratio, words.percent(network.of_bound(timed))
+                    cells = (words.time(timed.seconds * US_PER_S), *shares, *speeds, timed.link, *spent)
                 table.add_row(*map(Text, (network.heading, str(network.workers), kind, *cells)))
         return table
 
@@ -733,7 +756,8 @@ class Measurements(VerbResult):
             f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
             f"network, without headers, windows and losses, {'; '.join([*placed, *chosen])}. It is no bound: "
             "nothing overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: "
-            "propagation and switch delays in sequence."
+            "propagation and switch delays in sequence. % of bound: the least time of any algorithm on this "
+            "network over the estimate."
         )
         if any(network.losses for network in self.measured):
             lines.append(

@@ -12,7 +12,7 @@ from hypothesis import given
 import netfold
 from netfold.errors import NetfoldError, ScenarioError
 from netfold.kinds import registered
-from netfold.sim.studies.topology_study import export, measurements, networks_of
+from netfold.sim.studies.topology_study import export, measure_network, measurements, networks_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.star import star
@@ -193,3 +193,12 @@ def test_names_are_quoted_for_dot() -> None:
     graph = nx.relabel_nodes(torus((3, 3)), {"s0": 'a"b\\c'})
 
     assert r'  "a\"b\\c" [' in export(graph, "dot")
+
+
+def test_an_estimate_is_a_share_of_the_least_time() -> None:
+    sets = ["hosts=4", "rate=100Gbps", "delay=1us", "switch=ideal"]
+    measured = measure_network(networks_of("star", sets)[0], 10**9)
+    assert measured.bound_s == pytest.approx(0.08 + 2e-6)  # 1 GB at 12.5 GB/s, and two links
+    (row,) = (row for row in measured.as_dict()["estimates"] if row["collective"] == "ring")
+    assert row["of_bound"] == pytest.approx(measured.bound_s / row["seconds"])
+    assert row["of_bound"] == pytest.approx(1 / 1.5, rel=1e-3)  # a ring of four sends 2 · 3/4 of it
