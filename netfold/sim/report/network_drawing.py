@@ -52,8 +52,8 @@ class Look:
     busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The share of time that a link is busy, by its ends: ("from", "to")."""
     marked: Edge = frozenset()  # a link that stands out
-    present: nx.Graph | None = None  # what is there of the switches and links that are drawn; None: all
     variant: str = ""
+    present: nx.Graph | None = None  # what is there of the switches and links that are drawn; None: all
 
     def busier(self, a: str, b: str) -> float:
         return max(self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0))

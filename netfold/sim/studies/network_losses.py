@@ -83,6 +83,7 @@ class Losses:
             "figures": [
                 {
                     "figure": figure,
+                    "unit": "bps" if figure == BISECTION else "s",
                     "as_it_is": self.whole.value(figure),
                     "median": rank.median.value(figure),
                     "worst": rank.worst.value(figure),
@@ -96,7 +97,8 @@ class Losses:
                     "without": loss.name,
                     "hosts_cut_off": loss.hosts_cut_off,
                     "why": loss.why,
-                    **{figure: loss.value(figure) for figure in self.ranks},
+                    "bisection_bps": loss.value(BISECTION),
+                    "seconds": {name: loss.value(name) for name in self.collectives},
                 }
                 for loss in self.losses
             ],
