@@ -78,7 +78,7 @@ class Run(Shown):
 
     @property
     def verdict(self) -> str:
-        """The worst of the variants': "pass", "approximate: N entries", "stalled" or "fail"."""
+        """The worst of the variants': pass, pass: sums not checked, approximate: N entries, stalled, fail."""
         return str(self.summary["verdict"])
 
     @property

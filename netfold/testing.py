@@ -30,6 +30,7 @@ A codec may reject gradients by an `EncodeError`.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -577,9 +578,9 @@ def _check_contract(codec: Codec) -> None:
     require(isinstance(kind, str) and bool(kind), f"`kind` must be text, found {kind!r}")
     is_frozen = is_dataclass(codec) and codec.__dataclass_params__.frozen
     require(is_frozen, f"{type(codec).__name__} must be a frozen dataclass, whose fields are its options")
-    doc = type(codec).__doc__ or ""
+    doc = inspect.getdoc(type(codec)) or ""  # without its indentation, which Python 3.13 leaves out
     names = [field.name for field in fields(codec)]  # type: ignore[arg-type]
-    unexplained = ", ".join(name for name in names if f"\n    {name}: " not in doc)
+    unexplained = ", ".join(name for name in names if f"\n{name}: " not in doc)
     require(not unexplained, f"the docstring does not explain {unexplained}: it needs `NAME: meaning`")
 
 

@@ -63,6 +63,7 @@ def measure(
     bytes: int | str = BYTES,
     workers: int | None = None,
     prices: str | Path | None = None,
+    without_any: str | None = None,
 ) -> Measurements:
     """Measure networks, with an estimate of the all-reduce time of every collective.
 
@@ -74,14 +75,16 @@ def measure(
         On as many hosts, rack by rack; by default those of a scenario, else all hosts.
     prices
         YAML file with prices and powers of parts; by default those of a scenario, else netfold's.
+    without_any
+        Pattern of switches and links, such as "spine*": measure what losing any one of them costs, too.
 
     Raises
     ------
     ScenarioError, NetfoldError
-        A network cannot be made, or there are more workers than hosts.
+        A network cannot be made, there are more workers than hosts, or a pattern matches nothing.
     """
     table = None if prices is None else read_prices(str(prices))
-    return measurements(_all(given, set, variants), bytes, workers, prices=table)
+    return measurements(_all(given, set, variants), bytes, workers, prices=table, without_any=without_any)
 
 
 def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:

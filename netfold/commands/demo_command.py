@@ -73,7 +73,8 @@ def _recovery_claim(variants: Variants) -> str:
     lossy, clean = variants["loss-5"], variants["no-loss"]
     return (
         f"{lossy['packets_lost']:,} packets were lost, and not one sum: the error is that of the run without "
-        f"loss. Only time was lost: it took {_ratio(lossy, clean, 'aggregation_time_us')} as long."
+        f"loss. Only time was lost: it took {_ratio(lossy, clean, 'aggregation_time_us')} as long, since "
+        "a worker waits for a timeout before it sends a lost packet again."
     )
 
 

@@ -205,6 +205,13 @@ def topology_measure(
             metavar="FILE", help="Prices and powers of parts; by default the scenario's, else netfold's."
         ),
     ] = None,
+    without_any: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Measure what losing any one of these switches or links costs: 'spine*', 'leaf0-*'.",
+        ),
+    ] = None,
     as_json: JsonOrText = False,
 ) -> None:
     """Measure networks without simulating them, and estimate the all-reduce time of every collective.
@@ -218,7 +225,7 @@ def topology_measure(
     price_table = None if prices is None else read_prices(prices)
     networks = _networks(network, sets, variant)
     reporter = partial(typer.echo, err=True)
-    show(measurements(networks, size_bytes, workers, reporter, price_table), as_json)
+    show(measurements(networks, size_bytes, workers, reporter, price_table, without_any), as_json)
 
 
 @topology.command("size")

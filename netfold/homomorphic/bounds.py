@@ -12,17 +12,19 @@ u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.kernels.bits import identity
 from netfold.kernels.compiled import kernel
 
 Gradient = NDArray[np.float32]
 Doubles = NDArray[np.float64]
+Item = TypeVar("Item", bound=np.generic)
 
 PART_ELEMENTS = 1 << 14
 """Elements of one part, whose arrays stay in the cache."""
@@ -48,14 +50,26 @@ class ErrorBound(Protocol):
         """The bound of each element of a part, `(elements,)`; the caller may change the array."""
 
 
+def with_counts(arrays: Iterable[NDArray[Item]]) -> list[tuple[NDArray[Item], int]]:
+    """Arrays that are different memory, in their order, each with how often it occurs."""
+    counted: dict[tuple[Any, ...], tuple[NDArray[Item], int]] = {}
+    for array in arrays:
+        key = identity(array)
+        first, count = counted.get(key, (array, 0))
+        counted[key] = first, count + 1
+    return list(counted.values())
+
+
 def sums_of_parts(
     gradients: Sequence[Gradient], bitmaps: NDArray[np.uint32] | None = None, unit_elements: int = 1
 ) -> Iterator[Sums]:
     """Sums of consecutive parts. The next part reuses the arrays.
 
-    With `bitmaps` (units,), worker r counts in the units whose bit r is set.
+    With `bitmaps` (units,), worker r counts in the units whose bit r is set. An array that several workers
+    share is read once and multiplied, which is exact in float64.
     """
     size = gradients[0].size
+    counted = with_counts(gradients) if bitmaps is None else [(gradient, 1) for gradient in gradients]
     total, magnitude = np.empty((2, min(PART_ELEMENTS, size)))
     for first in range(0, size, PART_ELEMENTS):
         last = min(first + PART_ELEMENTS, size)
@@ -63,11 +77,11 @@ def sums_of_parts(
         sums.total.fill(0)
         sums.magnitude.fill(0)
         held = None if bitmaps is None else bitmaps[np.arange(first, last) // unit_elements]
-        for rank, gradient in enumerate(gradients):
+        for rank, (gradient, count) in enumerate(counted):
             values = gradient[first:last]
             if held is not None:
                 values = np.where(held >> np.uint32(rank) & np.uint32(1), values, np.float32(0))
-            add_values(values, sums.total, sums.magnitude)
+            add_counted(values, count, sums.total, sums.magnitude)
         yield sums
 
 
@@ -86,6 +100,16 @@ def add_values(values: Gradient, total: Doubles, magnitude: Doubles) -> None:
         magnitude[i] += abs(value)
 
 
+def add_counted(values: Gradient, count: int, total: Doubles, magnitude: Doubles) -> None:
+    """Add values, and their magnitudes, so many times, in place."""
+    if count == 1:
+        add_values(values, total, magnitude)
+        return
+    product = np.multiply(values, count, dtype=np.float64)
+    total += product
+    magnitude += np.abs(product)
+
+
 @kernel
 def raise_to_largest(bits: NDArray[np.int32], starts: NDArray[np.int64], largest: NDArray[np.int32]) -> None:
     """Raise `largest` to the bits of the largest magnitude of each block; NaN is above infinity."""
@@ -102,7 +126,7 @@ def largest_magnitudes(gradients: Sequence[Gradient], block_elements: int) -> Gr
     elements = gradients[0].size
     starts = np.append(np.arange(0, elements, block_elements), elements)
     largest = np.zeros(starts.size - 1, np.int32)
-    for gradient in gradients:
+    for gradient, _ in with_counts(gradients):
         raise_to_largest(np.ascontiguousarray(gradient).view(np.int32), starts, largest)
     return largest.view(np.float32)
 
@@ -251,8 +275,14 @@ def rounded_sums(parts: Sequence[Gradient]) -> tuple[NDArray[np.float64], NDArra
     the exact sum's. The others, a few in a million for most gradients, are added up exactly.
     """
     totals, lost = np.zeros((2, parts[0].size))
-    for part in parts:
-        _add_with_loss(np.ascontiguousarray(part), totals, lost)
+    for part, count in with_counts(parts):
+        if count == 1:
+            _add_with_loss(np.ascontiguousarray(part), totals, lost)
+            continue
+        before, addend = totals.copy(), np.multiply(part, count, dtype=np.float64)
+        totals += addend
+        taken = totals - before
+        lost += np.abs((before - (totals - taken)) + (addend - taken))
     lost *= 1 + 2.0**-20  # more than the rounding errors of `lost` itself
     with np.errstate(over="ignore"):  # beyond float32 a sum rounds to infinity
         low = _towards(totals, lost, -np.inf).astype(np.float32)
@@ -300,7 +330,7 @@ _STATISTICS = 2
 
 def count_inexact(total: Gradient, contributions: Sequence[Gradient]) -> int:
     """How many elements are not the exact sum of the contributions, rounded once; −0.0 equals 0.0."""
-    if not all(np.isfinite(contribution).all() for contribution in contributions):
+    if not all(np.isfinite(contribution).all() for contribution, _ in with_counts(contributions)):
         return total.size
     return int(np.count_nonzero(total != rounded_sums(contributions)[1]))
 

@@ -108,20 +108,20 @@ def drive(
         if all(pipelines(message) for message in messages):
             answers = yield messages
         else:
-            answers = yield from _in_two_steps(messages)
+            answers = yield from _in_two_steps(messages, round)
         operation += 1
         before = f", after {' and '.join(repr(message.label) for message in messages) or 'no messages'}"
     yield last.pop()  # while this waits, it holds no sum that the driver has let go
 
 
 def _in_two_steps(
-    messages: tuple[Message, ...],
+    messages: tuple[Message, ...], round: Round
 ) -> Generator[Sent, tuple[Merged, ...] | None, tuple[Merged, ...]]:
     """Exchange the exponents of scaled messages, with all other messages, and then the scaled words."""
     first = yield tuple(_exponents(message) for message in messages)
     assert first is not None
     scaled = tuple(
-        _quantize(message, _agreed_exponents(merged))
+        _quantize(message, _agreed_exponents(merged), round)
         for message, merged in zip(messages, first, strict=True)
         if message.scaling is not None
     )
@@ -150,14 +150,20 @@ def _agreed_exponents(merged: Merged) -> NDArray[np.int8]:
     return merged.words.astype(np.int8)
 
 
-def _quantize(message: Message, exponents: NDArray[np.int8]) -> Message:
-    """A scaled message as integers, by its agreed exponents."""
+def _quantize(message: Message, exponents: NDArray[np.int8], round: Round) -> Message:
+    """A scaled message as integers, by its agreed exponents; workers with the same gradient share them."""
     assert message.scaling is not None, f"message {message.label!r} is not scaled"
     if message.is_absent:
         return replace(message, words=np.empty(0, np.int32), scaling=None)
-    words = np.empty(message.words.size, np.int32)
-    starts = block_starts(words.size, message.scaling.block_elements)
-    quantize(message.words, starts, scales_of(exponents, message.scaling.workers), words)
+    scaling = message.scaling
+
+    def integers() -> tuple[NDArray[np.int32]]:
+        words = np.empty(message.words.size, np.int32)
+        starts = block_starts(words.size, scaling.block_elements)
+        quantize(message.words, starts, scales_of(exponents, scaling.workers), words)
+        return (words,)
+
+    (words,) = round.once("integers", [message.words], [exponents], integers)
     return replace(message, words=words, scaling=None)
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
+from itertools import chain
 from typing import Any
 
 import networkx as nx
@@ -373,26 +374,33 @@ def change_profiles(graph: nx.Graph, changes: Sequence[tuple[str, str]]) -> None
         validate(graph)
 
 
-def remove(graph: nx.Graph, patterns: Sequence[str]) -> None:
-    """Remove the switches and links that any pattern matches, then switches that no host reaches any more.
+def remove_matching(graph: nx.Graph, patterns: Sequence[str]) -> None:
+    """Remove the switches and links that any pattern matches, as `remove` does.
 
     Raises
     ------
     NoMatchError
         A pattern matches neither a switch nor a link; the message has names that come near.
     CutOffError
+        As `remove`.
+    """
+    matches = [parts_matching(graph, pattern, index) for index, pattern in enumerate(patterns)]
+    if matches:
+        absent, links = (list(chain.from_iterable(parts)) for parts in zip(*matches, strict=True))
+        remove(graph, absent, links)
+
+
+def remove(graph: nx.Graph, absent: Collection[str], links: Collection[tuple[str, str]]) -> None:
+    """Remove switches and links, then the switches that no host reaches any more.
+
+    Raises
+    ------
+    CutOffError
         Hosts have no path to the others, which are those of the part with most hosts.
     """
-    if not patterns:
-        return
-    matches = [(switches_matching(graph, pattern), links_matching(graph, pattern)) for pattern in patterns]
-    for index, (names, edges) in enumerate(matches):
-        if not names and not edges:
-            raise _no_match(graph, index, "switch or link", patterns[index])
     rack_of = {host: next(iter(graph.adj[host])) for host in hosts(graph)}
-    for names, edges in matches:
-        graph.remove_edges_from(edges)
-        graph.remove_nodes_from(names)
+    graph.remove_edges_from(links)
+    graph.remove_nodes_from(absent)
     largest = max(nx.connected_components(graph), key=lambda part: len(part & rack_of.keys()))
     cut_off = [host for host in rack_of if host not in largest or not graph.adj[host]]
     if cut_off:
@@ -406,6 +414,21 @@ def remove(graph: nx.Graph, patterns: Sequence[str]) -> None:
             "a host needs its link, its switch, and a path from there to all other hosts",
         )
     graph.remove_nodes_from([name for name in graph if name not in largest])
+
+
+def parts_matching(graph: nx.Graph, pattern: str, index: int = 0) -> tuple[list[str], list[tuple[str, str]]]:
+    """The switches that a pattern matches or, if it matches none, the links; it is number `index` of several.
+
+    Raises
+    ------
+    NoMatchError
+        It matches neither.
+    """
+    names = switches_matching(graph, pattern)
+    edges = [] if names else links_matching(graph, pattern)  # spine* matches spine0-leaf0, too
+    if not names and not edges:
+        raise _no_match(graph, index, "switch or link", pattern)
+    return names, edges
 
 
 def switches_matching(graph: nx.Graph, pattern: str) -> list[str]:

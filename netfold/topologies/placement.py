@@ -63,7 +63,11 @@ def _groups(graph: nx.Graph) -> list[list[str]]:
     """The hosts of each island by rail, or of each rack where hosts are in no islands."""
     islands = {host: graph.nodes[host].get("island") for host in hosts(graph)}
     if None in islands.values():
-        return list(racks(graph).values())
+        named: dict[str, list[str]] = {}
+        for switch, members in racks(graph).items():
+            for host in members:  # of several planes, the first one's
+                named.setdefault(graph.nodes[host].get("rack", switch), []).append(host)
+        return list(named.values())
     groups: dict[int, list[str]] = {}
     for host, island in islands.items():
         groups.setdefault(island, []).append(host)

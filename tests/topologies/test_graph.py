@@ -32,7 +32,7 @@ from netfold.topologies.graph import (
     hosts,
     new_graph,
     racks,
-    remove,
+    remove_matching,
     server_ports,
     switches,
     validate,
@@ -285,7 +285,7 @@ def test_values_are_checked() -> None:
 )
 def test_switches_and_links_are_absent_by_pattern(patterns: tuple[str, ...], absent: set[str]) -> None:
     whole, left = graph(), graph()
-    remove(left, patterns)
+    remove_matching(left, patterns)
 
     assert {name for name in whole if name not in left} == {name for name in absent if "-" not in name}
     assert {f"{a}-{b}" for a, b in whole.edges if not left.has_edge(a, b)} == {
@@ -307,7 +307,7 @@ def test_hosts_that_are_cut_off_are_named(pattern: str, hosts_count: int, words:
     with pytest.raises(
         CutOffError, match=re.escape(f"have no path to the others: {words}; a host")
     ) as caught:
-        remove(graph(), [pattern])
+        remove_matching(graph(), [pattern])
 
     assert caught.value.hosts_count == hosts_count
 
@@ -317,7 +317,7 @@ def test_hosts_cannot_be_absent() -> None:
         "no switch or link matches 'h0'; switches and links are called: leaf*, spine*, h*-leaf*, leaf*-spine*"
     )
     with pytest.raises(NoMatchError, match=re.escape(text)) as caught:
-        remove(graph(), ["spine0", "h0"])
+        remove_matching(graph(), ["spine0", "h0"])
 
     assert caught.value.index == 1
 

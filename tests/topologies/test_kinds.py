@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.kinds import registered
-from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, racks, switches, validate
+from netfold.topologies.graph import (
+    NODES_MAX,
+    TopologyError,
+    hosts,
+    racks,
+    server_ports,
+    switches,
+    validate,
+)
 from netfold.topologies.kind import ParameterError, Topology
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.clos import Clos
@@ -32,6 +40,7 @@ from netfold.topologies.kinds.topohub import TopoHub
 from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.measures import DIVISIONS_MAX, by_divisions
 from netfold.topologies.network import compile_network, next_links
+from netfold.topologies.planes import Planes
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, bisection_by_splits, diameter_and_paths, flow_bps
 
@@ -222,6 +231,27 @@ def test_closed_forms_in_full(topology: Topology, expected: tuple[int | None, ..
     bisection = None if found.bisection_bps is None else found.bisection_bps // GBPS
 
     assert (*found[:4], bisection, found.paths) == expected
+
+
+@examples(40)
+@given(any_topology, st.integers(2, 3))
+def test_planes_share_hosts_and_nothing_else(topology: Topology, count: int) -> None:
+    """Sizes, diameter and paths by networkx; without hosts and their ports the planes are apart."""
+    planes = Planes(topology, count)
+    if server_ports(topology.graph()):
+        with pytest.raises(ParameterError, match="planes must be 1"):
+            planes.graph()
+        return
+    graph, facts, size = planes.graph(), planes.facts(), planes.size()
+    diameter, paths = diameter_and_paths(graph) if facts.hosts > 1 else (0, count)
+    apart = graph.subgraph(name for name in graph if name.startswith("p"))
+
+    assert facts[:3] == (len(hosts(graph)), len(switches(graph)), 2 * graph.number_of_edges())
+    assert (size.nodes, size.links) == (len(graph), facts.links)
+    assert facts.diameter_hops in (None, diameter)
+    assert facts.paths in (None, paths)
+    assert nx.number_connected_components(apart) == count
+    assert {len(graph.adj[port]) for port in server_ports(graph)} == {1 + count}
 
 
 @examples(100)

@@ -11,7 +11,16 @@ import numpy as np
 
 from netfold.homomorphic import exponents
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange, Origin, Promise
+from netfold.homomorphic.codec import (
+    BitsPerElement,
+    Carrier,
+    Codec,
+    Decoded,
+    Encoder,
+    Exchange,
+    Origin,
+    Promise,
+)
 from netfold.homomorphic.exponents import (
     all_of,
     block_starts,
@@ -31,7 +40,7 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round, Scaling
 from netfold.kinds import register
 
@@ -88,7 +97,12 @@ class BlockEncoder(DenseEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Send the gradient with its block exponents; return the dequantised integer sum."""
-        block_exponents = exponents.block_exponents(gradient, self.block_elements, round.workers)
+        (block_exponents,) = round.once(
+            "exponents",
+            [gradient],
+            [],
+            lambda: (exponents.block_exponents(gradient, self.block_elements, round.workers),),
+        )
         (merged,) = yield (
             Message(
                 gradient,
@@ -127,9 +141,10 @@ class FactorEncoder(DenseEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Send integers, and also the floats to a network that adds those where integers overflow."""
+        (words,) = round.once("words", [gradient], [], lambda: (factor_words(gradient, self.factor, round),))
         (merged,) = yield (
             Message(
-                factor_words(gradient, self.factor, round),
+                words,
                 Merge.ADD,
                 "values",
                 Work(gradient.nbytes, gradient.nbytes),
@@ -220,6 +235,15 @@ class Family(Codec):
     def is_linear(self) -> bool:
         """True if the words depend on this worker only."""
         return self.setting.encoder.is_linear
+
+    def bits_per_element(self, workers: int) -> BitsPerElement | None:
+        """A word of every element, and its share of an exponent; exact values need a number that depends."""
+        if self.setting.values == "exact":
+            return None
+        is_scaled = self.setting.values == "block_exponent"
+        blocks = self.setting.block_elements or EXPONENT_ELEMENTS
+        bits = WORD_BITS + (8 / blocks if is_scaled else 0)
+        return BitsPerElement(bits, bits)
 
     def worker(self, rank: int, workers: int, seed: int) -> DenseEncoder:
         return self.setting.encoder

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, add_values, addition_error
+from netfold.homomorphic.bounds import PART_ELEMENTS, add_counted, addition_error, with_counts
 from netfold.homomorphic.codec import Request, Server
 from netfold.homomorphic.merge import (
     CODE_BITS,
@@ -75,11 +75,12 @@ class _FloatSums(NamedTuple):
         if holders is not None:
             counts = np.bitwise_count(holders.bitmaps[np.arange(span.first, span.last) // holders.unit_words])
             additions = np.maximum(counts.astype(np.float64) - 1, 0)
-        for rank, words in sent.items():
+        counted = with_counts(sent.values()) if holders is None else [(words, 1) for words in sent.values()]
+        for rank, (words, count) in zip(sent, counted, strict=False):
             values = words[span.first : span.last]
             if holders is not None:
                 values = np.where(holds(holders, span, rank), values, np.float32(0))
-            add_values(values, total, magnitude)
+            add_counted(values, count, total, magnitude)
         if not np.isfinite(magnitude.max(initial=0.0)):
             magnitude = _finite_magnitude(sent, span, holders)
         return cls(total, magnitude, addition_error(additions, magnitude))
@@ -218,15 +219,23 @@ class _Integers:
         exponents = [message.scaling.exponents for message in sent.values() if message.scaling is not None]
         self.exponents = np.maximum.reduce(exponents) if exponents else None
         self._scales = None if self.exponents is None else _scales(first, self.exponents)
+        # Messages whose words are the same memory are added once, and multiplied.
+        words = {identity(message.words): message for message in sent.values()}
+        counts = with_counts(message.words for message in sent.values())
+        self._counted = [(words[identity(array)], count) for array, count in counts]
 
     def unite(self, span: Slice, holders: Holders | None) -> NDArray[np.int64]:
         """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
         total = self._total[: span.size]
         total.fill(0)
+        if self.are_added and holders is None:
+            for message, count in self._counted:
+                if count == 1:
+                    self._add(message, span, total)
+                else:
+                    total += count * self._values(message, span, 0, None)
+            return total
         for rank, message in self._sent.items():
-            if self.are_added and holders is None:
-                self._add(message, span, total)
-                continue
             values = self._values(message, span, rank, holders)
             if self.are_added:
                 total += values

@@ -209,6 +209,28 @@ class Findings:
     is_far: bool = False  # worker 0's total from the sum of the gradients, though all of them went in
     beyond: Beyond | None = None  # a sum that float32 does not have
     at_hosts: AtHosts = field(default_factory=AtHosts)
+    is_checked: bool = True
+
+    @classmethod
+    def unchecked(cls, workers: int) -> Findings:
+        """Those of a round whose packets carry no words."""
+        loss = ErrorMetrics(largest=np.nan)
+        loss.sums += np.nan
+        return cls(
+            wrong_words=0,
+            is_integer=False,
+            replicas_agree=True,
+            max_bounded_error=np.nan,
+            max_estimate_error=np.nan,
+            max_error_over_bound=np.nan,
+            worst_element=0,
+            nonzeros=0,
+            union_nonzeros=0,
+            loss=loss,
+            is_held_back=False,
+            held=Held(workers, float(workers)),
+            is_checked=False,
+        )
 
     @property
     def max_abs_error(self) -> float:
@@ -221,10 +243,12 @@ class Findings:
     def bit_exact(self) -> bool | None:
         is_exact = self.loss.is_exact and self.replicas_agree
         # None: words were added as float32, in some order, and the total is within the errors of that.
-        return None if is_exact and self.float_words else is_exact
+        return None if not self.is_checked or (is_exact and self.float_words) else is_exact
 
-    def merges_verified(self, was_resent: bool = False) -> bool:
-        # Adders may have clipped words of a round of which parts were sent again.
+    def merges_verified(self, was_resent: bool = False) -> bool | None:
+        # Adders may have clipped words of a round of which parts were sent again. None: there are no words.
+        if not self.is_checked:
+            return None
         clipped = 0 if was_resent else self.clipped_words
         return not (self.wrong_words or clipped or self.wrong_floats or self.at_hosts.wrong)
 

@@ -41,7 +41,7 @@ from netfold.sim.collectives.transfers import (
 from netfold.sim.engine.engine_data import Sender
 from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
-from netfold.sim.plan.idle_network import Window, crowding_warnings
+from netfold.sim.plan.idle_network import Window, crowding_warnings, port_warnings
 from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members
 from netfold.topologies.network import Network
 from netfold.units import SIZE, TIME
@@ -268,7 +268,9 @@ def resolve_as(
         collective=collective,
     )
     ways = [way.outbound for way in routed.paths.values()]
-    warnings = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways)
+    warnings: tuple[str, ...] = ()
+    if not network.policy.is_for_hosts_alone:
+        warnings = (*crowding_warnings(network, ways), *port_warnings(network, ways))
     return Resolved(plan, job.codec.carried_by(carrier_of(routed, frame, job.device)), warnings=warnings)
 
 

@@ -373,12 +373,30 @@ def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[
     return tuple(warnings)
 
 
+def port_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[str, ...]:
+    """A warning if flows leave every server by fewer ports than it has; `ways` are the links of each flow."""
+    used, ports_of = defaultdict[int, set[int]](set), Counter(network.link_source.tolist())
+    for way in ways:
+        outside = [link for link in way if not network.is_inside(link)]
+        if int(network.link_target[outside[0]]) in network.server_ports:
+            used[int(network.link_target[outside[0]])].add(outside[1])
+    shares = [(len(links), ports_of[server] - 1) for server, links in used.items()]
+    if not shares or any(count == ports for count, ports in shares):
+        return ()
+    count, ports = max(shares)
+    return (
+        f"hosts send on {count} of their {ports} ports, as the channels of a collective take ports in turn: "
+        f"use {ports} channels (of trees in switches: trees)",
+    )
+
+
 def _by_tiers(network: Network, links: Iterable[int]) -> defaultdict[Tiers, set[int]]:
     """Links between switches by the tiers of their ends."""
     tier_links = defaultdict[Tiers, set[int]](set)
     for link in links:
-        below, above = network.tiers[network.link_source[link]], network.tiers[network.link_target[link]]
-        if below and above:  # a host has tier 0
+        ends = int(network.link_source[link]), int(network.link_target[link])
+        below, above = (network.tiers[node] for node in ends)
+        if below and above and network.server_ports.isdisjoint(ends):  # a host has tier 0
             tier_links[below, above].add(link)
     return tier_links
 

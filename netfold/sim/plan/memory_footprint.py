@@ -25,7 +25,15 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import answer_of_server
 from netfold.homomorphic.merge import Merge, Merged, gather
-from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step, merged_message
+from netfold.homomorphic.message import (
+    EXPONENT_MIN,
+    Decodings,
+    Gradient,
+    Message,
+    Round,
+    Step,
+    merged_message,
+)
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.synthetic import SyntheticSpec
 
@@ -43,14 +51,17 @@ UPPER_BYTES = 24  # per element, and per element of each worker: more than any c
 
 
 class Footprint(NamedTuple):
-    """Bytes per element: shared by all workers, and of each worker."""
+    """Bytes per element: shared by all workers, of each worker, and of one with another worker's gradient."""
 
     shared: float
     each: float
+    again: float | None = None  # None: as of each
 
-    def bytes(self, elements: int, workers: int) -> float:
-        # For a whole gradient.
-        return elements * (self.shared + self.each * workers)
+    def bytes(self, elements: int, workers: int, distinct: int | None = None) -> float:
+        # For a whole gradient; `distinct`: how many different ones the workers have.
+        count = workers if distinct is None else distinct
+        again = self.each if self.again is None else self.again
+        return elements * (self.shared + self.each * count + again * (workers - count))
 
 
 def available_bytes() -> int:
@@ -136,9 +147,8 @@ _FEW, _MORE = 2, 5  # workers of the two samples
 
 def sample_of(spec: SyntheticSpec) -> list[Gradient]:
     """Small gradients of some workers, of the kind that a spec describes."""
-    small = replace(
-        spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), shapes=(), ready_shares=(), fusion=ONE_BUCKET
-    )
+    elements = min(spec.elements, _SAMPLE_ELEMENTS)
+    small = replace(spec, elements=elements, shapes=(), ready_shares=(), fusion=ONE_BUCKET, payload="all")
     return [buckets[0] for buckets in small.workload(_MORE, 0).gradients(0)]
 
 
@@ -177,11 +187,13 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
         return  # more workers than it has room for, and than a run will have
     for encoder, gradient in zip(encoders, gradients, strict=True):
         encoder.begin(Step(0, 0.01, None, [gradient], partial(_again, gradient)))
+    # Workers with the same gradient share what is made of it.
+    made = Decodings() if gradients[0] is gradients[1] else None
     exchanges = [
         drive(
             encoder,
             gradient,
-            Round(0, 0, workers, 0),
+            Round(0, 0, workers, 0, decodings=made),
             pipelines=lambda message: is_scaled_on_way and message.scaling is not None,
         )
         for encoder, gradient in zip(encoders, gradients, strict=True)

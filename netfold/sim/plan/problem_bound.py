@@ -29,7 +29,9 @@ from netfold.units import PS_PER_S
 
 FLOWS_MAX = 20_000
 """Racks times links between switches up to which the least cut is searched for; else racks and islands."""
-_SOURCES_MAX = 64  # racks from which distances are measured
+_RACKS_MAX = 1024  # more take memory, and time
+_SOURCES_MAX = 64  # racks from which distances are measured …
+_LINKS_MAX = 200_000  # … in all, over so many links
 _BITS = 8
 Doubles = NDArray[np.float64]
 
@@ -40,9 +42,10 @@ class ProblemBound:
 
     own_ps: Doubles
     """(W,) Time of a byte on each worker's own link, either way."""
-    farthest_ps: Doubles  # (W,) delays from each worker to the one that is farthest from it
+    farthest_ps: Doubles
+    """(W,) Delays from each worker to the one that is farthest from it; 0 where they are not measured."""
     trip_ps: float
-    """Delays between the two workers that are farthest from each other, in the faster direction."""
+    """Delays between two workers in different racks that are far apart, in the faster direction."""
     sides: NDArray[np.bool_]  # (C, W) the workers on one side of each cut
     cut_ps: Doubles  # (C,) time of a byte across it, in one direction
 
@@ -57,11 +60,9 @@ class ProblemBound:
             Whether messages become one on their way; if not, all workers receive all.
         """
         join = np.max if is_merged else np.sum
-        others = ~np.eye(sent_bytes.size, dtype=np.bool_)
-        sides = np.concatenate([others, self.sides, ~self.sides])
-        joined = join(np.where(sides, sent_bytes, 0.0), axis=1)
-        received, crossing = np.split(joined, [sent_bytes.size])
-        return received, crossing.reshape(2, -1)
+        received = _most_of_others(sent_bytes) if is_merged else sent_bytes.sum() - sent_bytes
+        crossing = [join(np.where(sides, sent_bytes, 0.0), axis=1) for sides in (self.sides, ~self.sides)]
+        return received, np.stack(crossing)
 
     def time_ps(self, sent_bytes: Doubles, received_bytes: Doubles, crossing_bytes: Doubles) -> float:
         """The least time of messages with these sums of bytes."""
@@ -72,6 +73,19 @@ class ProblemBound:
             (crossing_bytes * self.cut_ps).ravel(),
         )
         return max(float(part.max(initial=0.0)) for part in times_ps)
+
+
+def _most_of_others(values: Doubles) -> Doubles:
+    """(W,) the largest of the others' values, which are two or more."""
+    last = np.argsort(values, kind="stable")[-2:]
+    most: Doubles = np.where(np.arange(values.size) == last[1], values[last[0]], values[last[1]])
+    return most
+
+
+def least_s(network: Network, nodes: Sequence[int], size_bytes: float) -> float:
+    """The least seconds of a sum of messages of this size, of every worker on these nodes, two or more."""
+    bound, sent_bytes = problem_bound(network, nodes), np.full(len(nodes), float(size_bytes))
+    return bound.time_ps(sent_bytes, *bound.crossing_bytes(sent_bytes, is_merged=True)) / PS_PER_S
 
 
 _KEPT: WeakKeyDictionary[Network, dict[tuple[int, ...], ProblemBound]] = WeakKeyDictionary()
@@ -90,17 +104,23 @@ def _problem_bound(network: Network, nodes: NDArray[np.int64]) -> ProblemBound:
     homes, rack = np.unique(network.link_target[nodes], return_inverse=True)
     own_bps = network.rate_bps[nodes]  # a host's link has its number
     graph = _switch_graph(network)
-    from_rack_ps = np.zeros((homes.size, homes.size))
-    for number, home in enumerate(homes.tolist()[:_SOURCES_MAX]):
+    up_ps, down_ps = network.delay_ps[nodes].astype(np.float64), network.delay_ps[down].astype(np.float64)
+    farthest_ps, sources = np.zeros(nodes.size), np.arange(min(homes.size, _SOURCES_MAX))
+    sources = sources[: max(2, _LINKS_MAX // max(1, graph.number_of_edges()))]
+    samples = np.array([np.flatnonzero(rack == number)[0] for number in sources])  # a worker of each
+    trips_ps = np.zeros((sources.size, sources.size))
+    for number, home in enumerate(homes[sources].tolist()):
         reached = nx.single_source_dijkstra_path_length(graph, home, weight="delay_ps")
-        from_rack_ps[number] = [reached[other] for other in homes.tolist()]
-    delays_ps = from_rack_ps[np.ix_(rack, rack)] + network.delay_ps[down] + network.delay_ps[nodes][:, None]
-    np.fill_diagonal(delays_ps, 0.0)
+        to_worker_ps = np.array([reached[other] for other in homes.tolist()])[rack] + down_ps
+        here = rack == number
+        farthest_ps[here] = up_ps[here] + _most_of_others(to_worker_ps)[here]
+        trips_ps[number] = up_ps[samples[number]] + to_worker_ps[samples]
+    np.fill_diagonal(trips_ps, 0.0)
     sides, rates_bps = _cuts(network, graph, homes, rack, int(own_bps.min()))
     return ProblemBound(
         _BITS * PS_PER_S / own_bps,
-        delays_ps.max(axis=1),
-        float(np.minimum(delays_ps, delays_ps.T).max()),
+        farthest_ps,
+        float(np.minimum(trips_ps, trips_ps.T).max()) if homes.size > 1 else float((up_ps + down_ps).min()),
         np.array(sides, np.bool_).reshape(-1, nodes.size),
         _BITS * PS_PER_S / np.array(rates_bps, np.float64),
     )
@@ -138,7 +158,7 @@ def _cuts(
             boundary = nx.edge_boundary(graph, switches, data="rate_bps")
             rates_bps.append(sum(rate_bps for _, _, rate_bps in boundary))
 
-    for home in homes.tolist():
+    for home in homes.tolist() if homes.size <= _RACKS_MAX else ():
         add({home})
     for island in np.unique(network.island[homes]).tolist():
         if island >= 0:

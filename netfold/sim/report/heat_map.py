@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -16,6 +17,8 @@ from netfold.sim.report.marks import mark
 from netfold.sim.results.folder import RunFolder
 
 _COLOURS = "cividis_r"  # for colour-blind readers, and readable in grey
+_LETTERS_INCH = 11
+"""Letters of a label that fit into an inch; longer labels of columns are slanted."""
 _DARK_FROM = 0.55
 """The share of the scale from which a cell is dark, and its text white."""
 
@@ -36,7 +39,9 @@ def heat_map(run: RunFolder) -> Figure | None:
     figure = style.new_figure(1.0 + 0.34 * len(rows))
     axes = figure.add_subplot(xlabel=compared, ylabel=" × ".join(conditions))
     axes.set_title(f"{group.question.by[:1].upper()}{group.question.by[1:]}: the best of each row is framed")
-    axes.set_xticks(range(len(columns)), columns)
+    letters = figure.get_size_inches()[0] * _LETTERS_INCH / len(columns)
+    slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(columns)), columns, **slanted if max(map(len, columns)) > letters else {})
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

@@ -205,7 +205,9 @@ def _drawn(folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: 
     figure = draw[name]() if name in draw else None
     if figure is None:
         what = f"figure '{name}' has nothing to show of it" if name in draw else f"no figure '{name}'"
-        raise DataError(f"{folder}: {what}", f"allowed: {', '.join(draw)}")
+        others = ", ".join(other for other in draw if other != name)
+        why = "; a grid needs `variants` that are a mapping of two keys or more" * (name == "grid")
+        raise DataError(f"{folder}: {what}", f"allowed: {others}{why}")
     return figure
 
 

@@ -52,6 +52,7 @@ class Look:
     busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """The share of time that a link is busy, by its ends: ("from", "to")."""
     marked: Edge = frozenset()  # a link that stands out
+    present: nx.Graph | None = None  # what is there of the switches and links that are drawn; None: all
     variant: str = ""
 
     def busier(self, a: str, b: str) -> float:
@@ -88,6 +89,7 @@ def drawing_of(graph: nx.Graph) -> Drawing:
 
 
 _WIDER = 1.6  # lines with a colour
+_DASHES, _ABSENT = (0, (2.0, 2.0)), style.LIGHT_GREY  # of links and switches that a network is without
 _ARC_POINTS = 13
 _ARC = 0.3  # height of a curved link, in units of a layout; less where it is short
 _MARGIN_INCHES, _POINTS = 0.28, 72.0
@@ -142,6 +144,8 @@ class _Nodes:
             marks["switch that can aggregate"] = Line2D([], [], markerfacecolor=style.SLATE, **square)
         if profiles - {*look.aggregates}:
             marks["switch"] = Line2D([], [], markerfacecolor="white", **square)
+        if look.present is not None:
+            marks["absent"] = Line2D([], [], color=style.MIDDLE_GREY, linestyle=_DASHES)
         colour = style.BLACK if look.busy else style.MIDDLE_GREY
         for rate, width in self._widths().items():
             name = RATE.format(rate) if rate < _FASTEST else "never limits"
@@ -182,7 +186,11 @@ class _Nodes:
         below = [points for _, points, _, ends in links if {*ends} == look.marked]
         axes.add_collection(LineCollection(below, colors=style.BLACK, linewidths=max(thick) + 2.4, zorder=1))
         colours = [look.colour(share) for share in shares]
-        drawn = LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round")
+        is_there = [look.present is None or look.present.has_edge(*ends) for ends in ends_of]
+        dashes = ["solid" if there else _DASHES for there in is_there]
+        drawn = LineCollection(
+            lines, colors=colours, linewidths=thick, linestyles=dashes, zorder=1, capstyle="round"
+        )
         axes.add_collection(drawn)
         if look.busy:
             mark(drawn, *(look.row(*ends) for ends in ends_of))
@@ -196,8 +204,12 @@ class _Nodes:
         anywhere = between if in_rows else self._gap_points([*hosts, *inner], room_inches)
         self._dots(axes, hosts, "o", min(7.0, 0.62 * between), style.MIDDLE_GREY, "white")
         self._names(axes, hosts, between if in_rows else _FACING * min(between, anywhere), 5.5)
-        for names, fill in ((able, style.SLATE), ([name for name in inner if name not in able], "white")):
-            self._dots(axes, names, "s", max(4.0, min(12.0, 0.5 * gap)), fill, style.BLACK)
+        absent = [name for name in inner if look.present is not None and name not in look.present]
+        others = [name for name in inner if name not in able and name not in absent]
+        able = [name for name in able if name not in absent]
+        looks = (able, style.SLATE, style.BLACK), (others, "white", style.BLACK), (absent, "white", _ABSENT)
+        for names, fill, edge in looks:
+            self._dots(axes, names, "s", max(4.0, min(12.0, 0.5 * gap)), fill, edge)
         self._names(axes, inner, gap * (_FACING if self._drawn.boxes and not in_rows else 1), 8.0)
 
     def _gap_points(self, names: Sequence[str], room_inches: Sequence[float]) -> float:

@@ -219,12 +219,15 @@ def score(metric: str, value: float) -> str:
 
 
 def to_target(metrics: Mapping[str, Any]) -> str:
-    """What it took to reach the target: "95 % in 120 steps, 3.40 ms, 1.20 MB", or "95 % missed"."""
+    """What it took to reach the target: "95 % in 120 steps, 3.40 ms, 1.20 MB", or "95 % missed (93 %)"."""
     if not has_target(metrics):
         return NOTHING
     target = score(metrics["test_metric"] or "", metrics["target"])
     if metrics["steps_to_target"] is None:
-        return f"{target} missed"
+        last = metrics.get("test_score")
+        return f"{target} missed" + (
+            "" if last is None else f" ({score(metrics['test_metric'] or '', last)})"
+        )
     steps = format_count(metrics["steps_to_target"], "step")
     cost = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
     return f"{target} in {steps}, {', '.join(cost)}"

@@ -130,6 +130,11 @@ class Measured:
         # Over all rounds.
         return sum(getattr(record, column) for record in self.rounds)
 
+    @property
+    def examined_elements(self) -> int:
+        # Of rounds whose packets carry words.
+        return sum(record.elements for record in self.rounds if record.merges_verified is not None)
+
     def on_links(self, column: str) -> int:
         return sum(getattr(link, column) for link in self.links)
 
@@ -238,6 +243,10 @@ def has_trained(values: Values) -> bool:
 
 def is_tested(values: Values) -> bool:
     return values.get("test_score") is not None
+
+
+def is_bounded(values: Values) -> bool:
+    return values.get("of_bound") is not None
 
 
 def has_target(values: Values) -> bool:
@@ -417,11 +426,13 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "of_bound", Unit.SHARE, "`bound_us` over `aggregation_time_us`",
         lambda v: v.of_bound(0), better="higher", label="% of bound", sort="bound", is_later=True,
+        shown_if=is_bounded,
         note="least time of any algorithm on this network, over its time",
     ),
     Metric(
         "of_schedule_bound", Unit.SHARE, "`schedule_bound_us` over `aggregation_time_us`",
         lambda v: v.of_bound(1), better="higher", label="% of own bound", is_later=True,
+        shown_if=is_bounded,
         note="least time of its own schedule on its paths, over its time",
     ),
     Metric(
@@ -593,8 +604,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "merges_verified", Unit.FLAG,
-        "every merged word of every round is the merge of the words sent; null without a round",
-        lambda v: all(record.merges_verified for record in v.rounds) if v.rounds else None,
+        "every merged word of every round is the merge of the words sent; null without a round, and where "
+        "packets carry no words",
+        lambda v: _all_of([record.merges_verified for record in v.rounds]),
         better="higher", label="merges verified",
     ),
     Metric(
@@ -621,11 +633,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "density", Unit.SHARE, "share of elements of worker 0's gradients that are not zero",
-        lambda v: _ratio(v.noted("nonzeros"), v.noted("elements")),
+        lambda v: _ratio(v.noted("nonzeros"), v.examined_elements),
     ),
     Metric(
         "union_density", Unit.SHARE, "share of elements that are not zero at some worker",
-        lambda v: _ratio(v.noted("union_nonzeros"), v.noted("elements")),
+        lambda v: _ratio(v.noted("union_nonzeros"), v.examined_elements),
     ),
     Metric(
         "fallback_messages", Unit.COUNT, "messages that answer a failed decode",
@@ -721,8 +733,8 @@ TO_TARGET = ("steps_to_target", "time_to_target_us", "bytes_to_target")
 """What is null of a variant that misses its target."""
 ALL = "all"
 RUN_TABLE = (
-    *("aggregation_time_us", "since_last_rank_us", "iteration_time_us", "aggregation_elements_per_s"),
-    *("wire_bytes_up_per_worker", "compression_ratio", *QUALITY, *TRAINING),
+    *("aggregation_time_us", "of_bound", "since_last_rank_us", "iteration_time_us"),
+    *("aggregation_elements_per_s", "wire_bytes_up_per_worker", "compression_ratio", *QUALITY, *TRAINING),
 )
 """Of `netfold run --columns all`."""
 ANSWERING: Mapping[str, Sequence[str]] = {
@@ -738,13 +750,13 @@ ANSWERING: Mapping[str, Sequence[str]] = {
 """Of `netfold run`, by what it is asked: the last ones give way where a table is too broad. Where compute
 takes no time, the aggregation stands in the place of whole steps."""
 COMPARISON = (
-    *("since_last_rank_us", "aggregation_time_us", "aggregation_elements_per_s", "iteration_time_us"),
-    *("wire_bytes_up_per_worker", *QUALITY, *TRAINING, "completion_time_us", "slowdown"),
+    *("since_last_rank_us", "aggregation_time_us", "of_bound", "aggregation_elements_per_s"),
+    *("iteration_time_us", "wire_bytes_up_per_worker", *QUALITY, *TRAINING, "completion_time_us", "slowdown"),
 )
 """Of `netfold compare`."""
 PAGE_SPEED = (
-    *("aggregation_elements_per_s", "aggregation_time_us", "since_last_rank_us", "iteration_time_us"),
-    *("wire_bytes_up_per_worker", "compression_ratio"),
+    *("aggregation_elements_per_s", "aggregation_time_us", "of_bound", "of_schedule_bound"),
+    *("since_last_rank_us", "iteration_time_us", "wire_bytes_up_per_worker", "compression_ratio"),
 )
 """Of the report, and the next two as well."""
 PAGE_SUMS = (

@@ -23,6 +23,8 @@ PHASES = (
 """Phases of a worker's step."""
 FALLEN_BACK = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
+UNCHECKED = "pass: sums not checked"
+"""The verdict where packets carry no words and all else is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class RoundRecord(BucketRecord):
     nonzeros: int
     """Non-zero elements of worker 0's gradient."""
     union_nonzeros: int  # elements that are non-zero at any worker
-    merges_verified: bool  # every merged word at every worker is the merge of the words that were sent
+    merges_verified: bool | None
+    """Every merged word at every worker is the merge of the words sent; None: packets carry none."""
     bit_exact: bool | None  # the decoded total is the exact sum of the gradients; None: added as float32
     replicas_agree: bool  # all workers decoded the same bits
     workers_held_min: int  # fewest workers that one result, at any worker, holds
@@ -178,7 +181,7 @@ class SeriesRecord:
 class CheckRecord:
     variant: str
     name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
-    verdict: str  # pass | stalled | fail
+    verdict: str  # pass | pass: sums not checked | stalled | fail
     detail: str
 
 

@@ -10,18 +10,18 @@ from typing import Any
 from netfold.errors import InvariantError
 from netfold.sim.results.job_times import JobTimes, overview
 from netfold.sim.results.metrics import Measured, VariantFacts, metrics_of
-from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from netfold.sim.results.records import UNCHECKED, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.units import PS_PER_US
 
 # Verdicts: "pass", "approximate: N entries", "stalled" or "fail", from good to bad.
 #
 # An approximate variant passes all its checks, but its codec reports that N elements of its sums are
 # estimates. That is expected of such a codec, so it is not a failure; but those elements have no error
-# bound.
+# bound. Where packets carry no words, a variant that passes is "pass: sums not checked".
 
 
 GOOD = ("pass", "approximate")  # kinds of verdict with which a run exits with 0
-PATTERN = r"^(pass|approximate: [0-9]{1,18} entries|stalled|fail)$"
+PATTERN = r"^(pass|pass: sums not checked|approximate: [0-9]{1,18} entries|stalled|fail)$"
 _APPROXIMATE = "approximate: {} entries"
 
 
@@ -47,6 +47,8 @@ def worst(verdicts: Iterable[str]) -> str:
         return "fail"
     if "stalled" in kinds:
         return "stalled"
+    if UNCHECKED in all_verdicts:
+        return UNCHECKED
     return _APPROXIMATE.format(sum(map(entries, all_verdicts))) if "approximate" in kinds else "pass"
 
 

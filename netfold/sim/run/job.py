@@ -44,6 +44,7 @@ from netfold.sim.run.step import (
 from netfold.sim.run.step_bounds import StepBounds
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.hardware import Device, charge_ps, scaled_ps
+from netfold.sim.workload.synthetic import has_words
 from netfold.sim.workload.workload import Workload
 
 COPY_BACK = "copy of the sum"
@@ -60,6 +61,15 @@ class _Side(NamedTuple):
     label: str
     """Labels of its messages."""
     phases: list[PhaseRecord]
+
+
+def _follow(exchange: Driven, sent: list[Sent]) -> Driven:
+    """One worker's side of an exchange that all workers share; the first to get to an operation begins it."""
+    answers: tuple[Merged, ...] | None = None
+    for operation in count():
+        if operation == len(sent):
+            sent.append(exchange.send(answers))
+        answers = yield sent[operation]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -338,7 +348,7 @@ class RunningJob:
 
     def _driven(self, operation_id: OperationId, worker: int, bucket: Bucket, log: RoundLog) -> Driven:
         """The exchange of a worker's encoder in a round."""
-        notes = log.notes[worker] = []
+        notes = log.notes[worker] = next(iter(log.notes.values()), []) if log.shared else []
         round = Round(
             operation_id.step,
             operation_id.bucket,
@@ -349,7 +359,11 @@ class RunningJob:
             bucket.tensors,
             log.decodings,
         )
-        return self.encoders[worker].exchange(log.gradients[worker], round, self.collective.pipelines)
+        exchange = self.encoders[worker].exchange(log.gradients[worker], round, self.collective.pipelines)
+        if has_words(self.plan.workload):
+            return exchange
+        log.shared = log.shared or (exchange, [])
+        return _follow(*log.shared)
 
     def _operation(
         self,
@@ -474,12 +488,16 @@ class RunningJob:
         decoded = [log.decoded[worker] for worker in workers]
         counts = count_notes([log.notes[worker] for worker in workers], bucket.elements)
         overflow = self.collective.overflow
-        with blaming(self.codec, f"step {step}, bucket {bucket.index}"):
-            findings = examine(self.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
-            orders = self.collective.merge_orders(step, bucket.index)
-            at_hosts = self._replay.examine((step, bucket.index), log.operations, orders)
-        findings = replace(findings, at_hosts=at_hosts)
-        self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
+        orders = self.collective.merge_orders(step, bucket.index)
+        findings = Findings.unchecked(self.workers)
+        if has_words(self.plan.workload):
+            with blaming(self.codec, f"step {step}, bucket {bucket.index}"):
+                findings = examine(
+                    self.codec, log.gradients, decoded, log.operations, counts.exempt, overflow
+                )
+                at_hosts = self._replay.examine((step, bucket.index), log.operations, orders)
+            findings = replace(findings, at_hosts=at_hosts)
+            self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
         log.end_ps = self._now_ps
         if self.bounds is not None:
             self.bounds.add(log.operations)

@@ -24,7 +24,7 @@ from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
-from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.synthetic import SyntheticSpec, has_words
 from netfold.sim.workload.workload import GradientSource
 from netfold.sim.workload.workload_keys import Training
 from netfold.topologies.graph import LINK_RANGES
@@ -76,6 +76,13 @@ class JobSize:
     arrays_bytes: int = 0  # that are kept of a step
 
     @property
+    def distinct(self) -> int:
+        """Gradients that are held for all workers."""
+        if isinstance(self.workload, SyntheticSpec):
+            return self.workload.distinct_gradients(self.workers)
+        return self.workers
+
+    @property
     def elements(self) -> int:
         return self.workload.elements if self.size is None else self.size
 
@@ -108,7 +115,7 @@ class JobSize:
         held = self.elements
         if isinstance(self.workload, Training) and self.size is None:
             held = self.workload.held_elements
-        gradients = FLOAT_BYTES * held * self.workers
+        gradients = FLOAT_BYTES * held * self.distinct
         if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
             gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, count = self.workload.tensors, 0
@@ -131,7 +138,9 @@ class JobSize:
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""
         elements, workers = self.elements, self.workers
-        round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
+        encoding = workers if has_words(self.workload) else 1
+        round_bytes = codec.bytes(self.at_once, encoding, min(encoding, self.distinct))
+        round_bytes += self.collective.held_bytes * self.at_once
         round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
         if isinstance(self.workload, Training):
@@ -235,7 +244,12 @@ def _footprint(job: JobSize) -> Footprint:
         sample = SyntheticSpec(spec.elements)  # dense, because the file is not read yet
     else:
         sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
-    return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
+    gradients, is_scaled_on_way = sample_of(sample), job.collective.has_exponents_ahead
+    footprint = codec_footprint(job.codec, gradients, is_scaled_on_way)
+    if job.distinct == job.workers:
+        return footprint
+    alike = codec_footprint(job.codec, [gradients[0]] * len(gradients), is_scaled_on_way)
+    return footprint._replace(again=alike.each)
 
 
 def _refusal(job: JobSize, codec: Footprint, needed_bytes: float, there_is: int) -> Exception:

@@ -14,6 +14,7 @@ from pydantic import create_model
 from netfold.kinds import registered
 from netfold.sim.keys import ByKind, Count, Option, Rate, Section, Size, Time, count_of
 from netfold.topologies.kind import Links, Topology, type_of
+from netfold.topologies.planes import Planes
 from netfold.topologies.topology_files import Defaults
 
 _UNITS: dict[str, Any] = {"_bps": Rate, "_ps": Time, "_bytes": Size}
@@ -52,6 +53,10 @@ class ProfileOverride(Option):
     """Their profile."""
 
 
+_PLANES = (
+    "Copies of the network, which share its hosts: every host has a port on each, of `rate`, and channels of "
+    "a collective take the ports in turn. Switch `spine1` of the first copy is `p0.spine1`."
+)
 _LINKS = "Changes of single links, each {match, rate, delay, buffer}; later ones win."
 _PROFILES = "Profiles of single switches, each {match, profile}; later ones win."
 _WITHOUT = "Patterns of switches (spine0) and links (leaf3-spine*) that are absent from the start."
@@ -76,9 +81,10 @@ class TopologySection(Section):
         # What the graph in its file is given where it leaves something out.
         raise TypeError(f"{self.kind} is not a file")
 
-    def topology(self) -> Topology:
+    def topology(self) -> Topology | Planes:
         kwargs = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
-        return self.made_by(**kwargs)
+        made, planes = self.made_by(**kwargs), getattr(self, "planes", 1)
+        return made if planes == 1 else Planes(made, planes)
 
     def key(self, name: str) -> str:
         # Where a scenario says something of links or switches: at a key of its own, or in the file.
@@ -131,6 +137,7 @@ def _section(topology: type[Topology]) -> type[TopologySection]:
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name not in annotations},
         "kind": (literal[topology.kind], ...),
         **{_split(field.name)[0]: _key(field) for field in all_fields if field.name in annotations},
+        "planes": (Count, pydantic.Field(1, description=_PLANES)),
         **_OVERRIDES,
     }
     section = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)

@@ -55,7 +55,7 @@ from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import Device, Place, Variation
-from netfold.sim.workload.synthetic import SyntheticSpec
+from netfold.sim.workload.synthetic import SyntheticSpec, has_words
 from netfold.sim.workload.workload import GradientSource, WorkloadOption, refusal_of_needs
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import PROFILES, Profile
@@ -67,7 +67,7 @@ from netfold.topologies.graph import (
     TopologyError,
     change_links,
     change_profiles,
-    remove,
+    remove_matching,
     switches,
 )
 from netfold.topologies.kind import ParameterError
@@ -236,7 +236,29 @@ def workload_warnings(workload: GradientSource, workers: int, codec: Codec) -> t
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",
         )
-    return workload.notes if isinstance(workload, SyntheticSpec) else ()
+    return (*workload.notes, *workload.payload_notes) if isinstance(workload, SyntheticSpec) else ()
+
+
+def check_payload(
+    sections: variant_keys.JobSection | variant_keys.Variant,
+    workload: GradientSource,
+    codec: Codec,
+    workers: int,
+    location: Location,
+) -> None:
+    """Refuse packets without words where bytes depend on words, or words are kept."""
+    if has_words(workload):
+        return
+    if codec.bits_per_element(workers) is None:
+        raise location.job_error(
+            "workload.payload",
+            f"none: what {codec.kind} sends depends on the gradients, so packets need their values",
+            "use all, {shared: COUNT}, or a codec whose bytes depend on the size alone, such as fixed_point",
+        )
+    if sections.keep:
+        raise location.job_error(
+            "keep", f"payload none has no {sections.keep[0]}", "use the payload all or {shared: COUNT}"
+        )
 
 
 # Builds the network of a variant.
@@ -313,7 +335,7 @@ def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
         key = "switch_profiles.{}.match"
         change_profiles(graph, section.profile_changes())
         key = "without.{}"
-        remove(graph, section.without)
+        remove_matching(graph, section.without)
     except NoMatchError as error:
         raise _refusal(scenario, variant, f"topology.{key.format(error.index)}", str(error)) from None
     except CutOffError as error:
@@ -547,6 +569,7 @@ class _VariantResolver:
         summed, in_flight = summed_at_once(workload), sections.overlap.buckets_in_flight
         context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
         resolved = registry.resolve(section, context)
+        check_payload(sections, workload, resolved.codec, len(names), location)
         return JobPlan(
             label=location.label,
             hosts=context.nodes,

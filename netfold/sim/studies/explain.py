@@ -68,6 +68,7 @@ LOSSY_MAX = 3
 SHOWN_SHARE = 0.005
 """Smaller parts are added up in the text."""
 _ROUNDING = 1e-12  # NMSE below which sums are those of the gradients, rounded to float32 in some order
+_LOST = 0.5  # NMSE from which more of a sum is missing, or wrong, than there
 _WORSE = 1.01  # times the error without a change: larger errors are due to it
 MEASURED = {THROUGHPUT.metric: "aggregation_time_us", TIME_TO_TARGET.metric: "iteration_time_us"}
 """The times that are simulated in place of other metrics."""
@@ -439,6 +440,7 @@ def _percent(share: float) -> str:
 def _price(tried: Tried) -> str:
     """What a change costs, in words; empty if nothing."""
     error = f", NMSE {words.error(tried.nmse)}" if tried.price == Price.SUMS else ""
+    error += ": most of each step's sum is missing" * (bool(error) and (tried.nmse or 0.0) >= _LOST)
     return "" if tried.price == Price.SETTING else f" ({tried.price}{error})"
 
 

@@ -192,7 +192,10 @@ def _rates(subject: Subject) -> Iterator[Patch]:
     for part in subject.parts:
         if part["cause"] == Cause.LINK and part["where"] in numbers:
             rate_bps = 2 * int(subject.network.rate_bps[numbers[part["where"]]])
-            change = {subject.topology.key_of_value("rate", rate_bps // 2): RATE.format(rate_bps)}
+            key = subject.topology.key_of_value("rate", rate_bps // 2)
+            if key == "topology.path":  # the rate is in the file
+                continue
+            change = {key: RATE.format(rate_bps)}
             present = PROFILES.get(getattr(subject.topology, "switch", ""))
             if present is not None and 0 < present.port_rate_bps < rate_bps:
                 able = [profile.name for profile in _switches(subject) if profile.port_rate_bps >= rate_bps]

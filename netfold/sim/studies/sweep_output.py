@@ -341,7 +341,7 @@ class SweepResult(VerbResult):
 
     @property
     def verdict(self) -> str:
-        """The worst of all points: "pass", "approximate: N entries", "stalled" or "fail"."""
+        """The worst of all points: pass, pass: sums not checked, approximate: N entries, stalled, fail."""
         return str(self.summary["verdict"])
 
     @property

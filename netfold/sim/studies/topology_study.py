@@ -28,6 +28,7 @@ from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.plan.prices import Bill, Prices, bill_of
+from netfold.sim.plan.problem_bound import least_s
 from netfold.sim.report import words
 from netfold.sim.report.display import Svg, VerbResult
 from netfold.sim.results.metrics import bus_factor
@@ -37,10 +38,12 @@ from netfold.sim.scenario.profile_keys import default_prices
 from netfold.sim.scenario.resolve import build_topology, check_profiles
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.sim.studies.network_losses import BISECTION, Loss, Losses, lose_any
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.exact_bisection import is_available
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
 from netfold.topologies.kind import Topology
+from netfold.topologies.layout import NODES_DRAWN_MAX
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
@@ -75,6 +78,8 @@ class NamedNetwork:
     variant: Variant | None = None
     """The variant of a scenario; None: a network alone."""
     scenario: Scenario | None = None
+    whole: nx.Graph | None = None
+    """The network with what its topology is `without`; None: nothing is absent."""
 
     @property
     def able(self) -> frozenset[str]:
@@ -160,7 +165,15 @@ def networks_of(
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
     graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
-    return NamedNetwork(variant.name, variant.topology.kind, graph, profiles, variant, scenario)
+    kind, whole = variant.topology.kind, _whole(scenario, variant)
+    return NamedNetwork(variant.name, kind, graph, profiles, variant, scenario, whole)
+
+
+def _whole(scenario: Scenario, variant: Variant) -> nx.Graph | None:
+    if not variant.topology.without:
+        return None
+    topology = variant.topology.model_copy(update={"without": ()})
+    return build_topology(scenario, variant.model_copy(update={"topology": topology}))
 
 
 def _is_a_word(text: str) -> bool:
@@ -185,7 +198,8 @@ def _alone(
         if variant.topology.file is None or not error.line:
             raise
         raise _of_file(error) from None
-    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES),)
+    whole = _whole(scenario, variant)
+    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES, whole=whole),)
 
 
 def _of_file(error: ScenarioError) -> NetfoldError:
@@ -216,7 +230,9 @@ def drawing(network: NamedNetwork) -> Svg:
     )
 
     title = network.name if network.name == network.kind else f"{network.name} · {network.kind}"
-    return draw_svg(network.graph, Look(title, network.able))
+    if network.whole is None or len(network.whole) > NODES_DRAWN_MAX:
+        return draw_svg(network.graph, Look(title, network.able))
+    return draw_svg(network.whole, Look(title, network.able, present=network.graph))
 
 
 def draw_into(networks: Sequence[NamedNetwork], folder_name: str) -> list[Path]:
@@ -392,11 +408,21 @@ class MeasuredNetwork:
     """What it is made of, and costs."""
     names: tuple[str, ...] = ()
     """The names of all variants that have this network, itself the first."""
+    losses: Losses | None = None
+    """What losing any one of some switches or links costs, where that was asked."""
+    bound_s: float | None = None
+    """The least time of any algorithm; None for one worker."""
 
     @property
     def heading(self) -> str:
         # "ring +3" if three more variants have the same network.
         return self.name if len(self.names) < 2 else f"{self.name} +{len(self.names) - 1}"
+
+    def of_bound(self, timed: Estimate | NetfoldError) -> float | None:
+        """The least time of any algorithm over an estimate."""
+        if self.bound_s is None or not isinstance(timed, Estimate):
+            return None
+        return self.bound_s / timed.seconds
 
     def bandwidths(self, timed: Estimate | NetfoldError) -> dict[str, float | None]:
         # As nccl-tests has them.
@@ -433,10 +459,17 @@ class MeasuredNetwork:
             "routing": self.routing,
             "seed": self.seed,
             "bytes": self.size_bytes,
+            "bound_s": self.bound_s,
             "estimates": [
-                {"collective": name, **_estimate_dict(timed), **self.bandwidths(timed)}
+                {
+                    "collective": name,
+                    **_estimate_dict(timed),
+                    "of_bound": self.of_bound(timed),
+                    **self.bandwidths(timed),
+                }
                 for name, timed in self.estimates.items()
             ],
+            "without_any": None if self.losses is None else self.losses.as_dict(),
         }
 
 
@@ -446,6 +479,7 @@ def measurements(
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
     prices: Prices | None = None,
+    without_any: str | None = None,
 ) -> Measurements:
     """As `measure_network`, of each different network once: variants may differ in what it does not show.
 
@@ -462,7 +496,9 @@ def measurements(
     return Measurements(
         tuple(
             replace(
-                measure_network(group[0], size_bytes, workers, report, sections_of(group), prices),
+                measure_network(
+                    group[0], size_bytes, workers, report, sections_of(group), prices, without_any
+                ),
                 names=tuple(network.name for network in group),
             )
             for group in alike
@@ -492,6 +528,7 @@ def measure_network(
     report: Callable[[str], None] | None = None,
     sections: Mapping[str, CollectiveSection] | None = None,
     prices: Prices | None = None,
+    without_any: str | None = None,
 ) -> MeasuredNetwork:
     """All measures of a network.
 
@@ -507,12 +544,14 @@ def measure_network(
         Of collectives, by their names in the result; by default those of the network's variant.
     prices
         Of its parts; by default the scenario's, without one netfold's.
+    without_any
+        Pattern of switches and links: measure the network without each of them, one at a time, too.
 
     Raises
     ------
     NetfoldError
-        More workers than hosts, a routing policy that is not for such a network, or routes that take more
-        memory than there is.
+        The pattern matches nothing, more workers than hosts, a routing policy that is not for such a network,
+        or routes that take more memory than there is.
     """
     graph = network.graph
     tell = partial(_tell, report, network) if report and len(graph) > LARGE else None
@@ -521,16 +560,30 @@ def measure_network(
     try:
         names = network.place() if workers is None else place_workers(graph, workers, "pack")
         collectives = sections_of([network]) if sections is None else sections
-        timed = _estimates(network, names, size_bytes, tell, collectives) if len(names) > 1 else {}
+        bound_s: float | None = None
+
+        def timed_on(part: nx.Graph) -> Mapping[str, Estimate | NetfoldError]:
+            nonlocal bound_s
+            if len(names) < 2:
+                return {}
+            timed, least = _estimates(replace(network, graph=part), names, size_bytes, tell, collectives)
+            bound_s = least if part is graph else bound_s
+            return timed
+
+        timed = timed_on(graph)
+        losses = () if without_any is None else lose_any(graph, without_any, timed_on, tell)
     except TopologyError as error:
         message, _, hint = str(error).partition("; ")
         raise NetfoldError(message, hint) from None
     if tell is not None:
         tell("distances, bisection and paths")
+    measures = measure(graph)
+    shown = tuple(timed if network.variant is None else collectives)
+    whole = Loss("", measures.bisection, timed)
     return MeasuredNetwork(
         network.name,
         network.kind,
-        measure(graph),
+        measures,
         len(names),
         size_bytes,
         timed,
@@ -538,6 +591,8 @@ def measure_network(
         network.seed,
         placed,
         bill_of(graph, prices or network.prices),
+        losses=Losses(without_any, whole, losses, shown) if without_any is not None else None,
+        bound_s=bound_s,
     )
 
 
@@ -551,8 +606,8 @@ def _estimates(
     size_bytes: int,
     tell: Callable[[str], None] | None,
     sections: Mapping[str, CollectiveSection],
-) -> dict[str, Estimate | NetfoldError]:
-    """Times with the latency of the switches' pipelines, as a run has it."""
+) -> tuple[dict[str, Estimate | NetfoldError], float]:
+    """Times with the latency of the switches' pipelines, as a run has it, and the least of any algorithm."""
     graph, known = network.graph, network.profiles
     profiles = {
         name: known[graph.nodes[name]["profile"]]
@@ -564,7 +619,9 @@ def _estimates(
     compiled = with_pass_latency(compile_network(graph, available_bytes(), network.routing), profiles)
     rows = {name: row for row, name in enumerate(compiled.nodes)}
     compiled = with_work(compiled, {rows[name]: network.host_profile for name in names})
-    return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)
+    nodes = [rows[name] for name in names]
+    timed = estimates(compiled, nodes, size_bytes, network.seed, tell, sections)
+    return timed, least_s(compiled, nodes, size_bytes)
 
 
 def _estimate_dict(estimate: Estimate | NetfoldError) -> dict[str, Any]:
@@ -638,24 +695,42 @@ class Measurements(VerbResult):
         ):
             for name in dict.fromkeys(name for figure in figures for name in figure):
                 table.add_row(name, *(Text(figure.get(name, words.NOTHING)) for figure in figures))
-        return [table, self._estimates()] if any(network.estimates for network in self.measured) else [table]
+        return [
+            table,
+            *([self._estimates()] if any(network.estimates for network in self.measured) else []),
+            *([self._losses()] if any(network.losses for network in self.measured) else []),
+        ]
+
+    def _losses(self) -> Table:
+        """For each network what the losses cost, as the median and at worst."""
+        table = Table("variant", "without any", "figure", "as it is", "median", "worst", "worst loss")
+        for network in self.measured:
+            if network.losses is None:
+                continue
+            lost = f"{network.losses.pattern} ({len(network.losses.losses)})"
+            for figure, (median, worst, alike_count) in network.losses.ranks.items():
+                texts = [_loss(loss, figure) for loss in (network.losses.whole, median, worst)]
+                alike = f" ({alike_count - 1} more as bad)" if alike_count > 1 else ""
+                table.add_row(*map(Text, (network.heading, lost, figure, *texts, worst.name + alike)))
+        return table
 
     def _estimates(self) -> Table:
         """For each network the collectives, the fastest first."""
         headings = (
-            *("workers", "collective", "estimate", "× fastest", "algbw", "busbw"),
+            *("workers", "collective", "estimate", "× fastest", "% of bound", "algbw", "busbw"),
             *("limited by", "link busy", "latency"),
         )
         table = Table("variant", *headings)
         for network in self.measured:
             times = [timed.seconds for timed in network.estimates.values() if isinstance(timed, Estimate)]
             for kind, timed in network.estimates.items():
-                cells: tuple[str, ...] = (*[words.NOTHING] * 4, getattr(timed, "message", ""))
+                cells: tuple[str, ...] = (*[words.NOTHING] * 5, getattr(timed, "message", ""))
                 if isinstance(timed, Estimate):
                     ratio = words.times(words.ratio(timed.seconds, min(times)))
                     spent = (words.time(span_s * US_PER_S) for span_s in (timed.busy_s, timed.latency_s))
                     speeds = (words.scaled(speed, "B/s") for speed in network.bandwidths(timed).values())
-                    cells = (words.time(timed.seconds * US_PER_S), ratio, *speeds, timed.link, *spent)
+                    shares = ratio, words.percent(network.of_bound(timed))
+                    cells = (words.time(timed.seconds * US_PER_S), *shares, *speeds, timed.link, *spent)
                 table.add_row(*map(Text, (network.heading, str(network.workers), kind, *cells)))
         return table
 
@@ -681,8 +756,14 @@ class Measurements(VerbResult):
             f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
             f"network, without headers, windows and losses, {'; '.join([*placed, *chosen])}. It is no bound: "
             "nothing overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: "
-            "propagation and switch delays in sequence."
+            "propagation and switch delays in sequence. % of bound: the least time of any algorithm on this "
+            "network over the estimate."
         )
+        if any(network.losses for network in self.measured):
+            lines.append(
+                "Without any: a switch or link that the pattern matches is lost, one at a time. Workers stay "
+                "on their hosts, and routes are those of what is left. Worst loss: the first of those as bad."
+            )
         if any(len(network.names) > 1 for network in self.measured):
             lines.append("+1: one more variant has the same network, routes and workers.")
         return lines
@@ -696,6 +777,14 @@ def rate(bounds: Bounds) -> str:
     if bounds.exact is not None:
         return RATE.format(bounds.exact)
     return f"{RATE.format(bounds.low)} to {RATE.format(bounds.high)}"
+
+
+def _loss(loss: Loss, figure: str) -> str:
+    """A figure of a network without a part, or why there is none."""
+    if figure == BISECTION and loss.bisection is not None:
+        return rate(loss.bisection)
+    seconds = loss.value(figure)
+    return words.time(seconds * US_PER_S) if seconds is not None else loss.why or words.NOTHING
 
 
 def _measures(measures: Measures) -> dict[str, str]:

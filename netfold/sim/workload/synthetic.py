@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from netfold.errors import DataError, shown
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
@@ -30,7 +30,14 @@ from netfold.sim.workload.layers import (
     read_tensors,
 )
 from netfold.sim.workload.recording import RecordedTimes
-from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload, WorkloadOption, keyed
+from netfold.sim.workload.workload import (
+    FACTS_WITHOUT_TRAINING,
+    GradientSource,
+    Untrained,
+    Workload,
+    WorkloadOption,
+    keyed,
+)
 
 # NumPy's normal float32 values, the same bits, three to four times as fast.
 #
@@ -246,6 +253,25 @@ INTEGER_MAX = 127  # whole numbers from ±1 to ±127: float32 sums of up to 2^17
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedPayload(Option):
+    """A few distinct gradients for all workers."""
+
+    shared: Count
+    """Distinct gradients: worker w has gradient w mod this. Memory is that of these, and sums are checked
+    with each gradient counted as often as workers have it."""
+
+
+def _read_payload(value: object) -> object:
+    """Refuse what is no payload, with one message for all forms."""
+    if value not in ("all", "none") and not isinstance(value, Mapping | SharedPayload):
+        raise ValueError(f"must be all, none or {{shared: COUNT}}, found {shown(value)}")
+    return value
+
+
+Payload = Annotated[Literal["all", "none"] | SharedPayload, BeforeValidator(_read_payload)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RandomValues(Option):
     """Sparsity and values of synthetic gradients.
 
@@ -265,6 +291,10 @@ class RandomValues(Option):
     """Share of a worker's non-zero positions that all workers have in common."""
     distribution: Distribution = "normal"
     """Distribution of the non-zero elements."""
+    payload: Payload = "all"
+    """Values that packets carry: all: each worker's own; {shared: K}: those of K distinct gradients; none: no
+    values, so a run gives times, packets and bytes, and sums are not checked. Packets and bytes are those of
+    all workers in each case."""
 
     def of(self, **sizes: Any) -> SyntheticSpec:
         """Gradients with these values, of these sizes."""
@@ -306,8 +336,27 @@ class SyntheticSpec(RandomValues):
     def facts(self) -> frozenset[StepFact]:
         return FACTS_WITHOUT_TRAINING
 
+    def distinct_gradients(self, workers: int) -> int:
+        """How many gradients so many workers hold in memory; without values one, of zeros."""
+        if isinstance(self.payload, SharedPayload):
+            return min(self.payload.shared, workers)
+        return workers if has_words(self) else 1
+
+    @property
+    def payload_notes(self) -> tuple[str, ...]:
+        """What a reader of results must know of the values that packets carry."""
+        if isinstance(self.payload, SharedPayload):
+            count = self.payload.shared
+            return (f"{count} distinct gradients: worker w has gradient w mod {count}",)
+        return () if has_words(self) else ("packets carry no words: sums are not checked",)
+
     def workload(self, workers: int, seed: int) -> Workload:
         return SyntheticWorkload(self, workers, seed)
+
+
+def has_words(source: GradientSource) -> bool:
+    # Whether packets carry values of its gradients.
+    return not (isinstance(source, SyntheticSpec) and source.payload == "none")
 
 
 PROFILE_BYTES_MAX = 2**22
@@ -397,13 +446,16 @@ class SyntheticWorkload(Untrained):
     Every worker has exactly k = round(density · units) non-zero units, of which the same c = round(overlap
     · k) for all workers of a step; the other k - c are drawn from the rest by each worker alone, so the
     union over W workers is expected to be c + (units - c)·(1 - (1 - (k - c)/(units - c))^W) units. A
-    `normal` value is itself 0 about once in 8 million.
+    `normal` value is itself 0 about once in 8 million. With a shared payload only the first workers'
+    gradients are drawn, and the others have them too.
     """
 
     def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
         super().__init__(spec.tensors, spec.fusion, workers, spec.ready_shares)
         self._spec, self._seed = spec, seed
-        self._flat = np.empty((workers, spec.elements), np.float32)
+        # Zeros that nobody writes take no memory.
+        allocate = np.empty if has_words(spec) else np.zeros
+        self._flat = allocate((spec.distinct_gradients(workers), spec.elements), np.float32)
         self._drawn: int | None = None  # the step whose gradients `_flat` holds
         self._gradients: list[list[Gradient]] = []
 
@@ -415,8 +467,10 @@ class SyntheticWorkload(Untrained):
         if self._drawn != step:
             self._drawn = None
             self._gradients = []  # freed before the next ones are cut
-            self._draw(step)
-            self._gradients = [self._cutter.cut(row) for row in self._flat]
+            if has_words(self._spec):
+                self._draw(step)
+            distinct = [self._cutter.cut(row) for row in self._flat]
+            self._gradients = [distinct[worker % len(distinct)] for worker in range(self._workers)]
             self._drawn = step
         return self._gradients
 

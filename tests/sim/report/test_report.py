@@ -579,6 +579,7 @@ def test_what_it_took_to_reach_a_target() -> None:
     assert words.to_target(reached) == "95.0 % in 120 steps, 3.40 ms, 1.20 MB"
     assert words.to_target({**reached, "steps_to_target": 1}) == "95.0 % in 1 step, 3.40 ms, 1.20 MB"
     assert words.to_target(aimed) == "95.0 % missed"
+    assert words.to_target({**aimed, "test_score": 0.932}) == "95.0 % missed (93.2 %)"
     assert words.to_target({**aimed, "test_metric": "perplexity", "target": 120.0}) == "120 missed"
     assert words.to_target({"test_metric": None, "target": 0.5, "steps_to_target": None}) == "0.500 missed"
     assert words.to_target({}) == "–"

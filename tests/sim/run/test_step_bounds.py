@@ -79,6 +79,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 @given(scenarios())
 @examples(200, at_night=3)
 def test_no_run_beats_its_bounds(drawn: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 import netfold
 from netfold.errors import NetfoldError, ScenarioError
 from netfold.kinds import registered
-from netfold.sim.studies.topology_study import export
+from netfold.sim.studies.topology_study import export, measure_network, measurements, networks_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.star import star
@@ -57,6 +57,83 @@ def test_variants_of_a_scenario(tmp_path: Path, as_text: bool) -> None:
     assert netfold.topology.draw(given, variant="ring").startswith(b"<?xml")
     with pytest.raises(NetfoldError, match="there are 2 networks"):
         netfold.topology.graph(given)
+
+
+SPINES: dict[str, object] = {"leaves": 2, "spines": 4, "hosts_per_leaf": 2, "uplink_rate": "10Gbps"}
+
+
+def test_what_losing_any_spine_costs() -> None:
+    found = netfold.topology.measure("leaf_spine", set=SPINES, without_any="spine*")
+    network = found.networks["leaf_spine"]
+    left = netfold.topology.measure("leaf_spine", set={**SPINES, "without": ["spine0"]}).networks[
+        "leaf_spine"
+    ]
+    losses = network["without_any"]["losses"]
+    figures = {row["figure"]: row for row in network["without_any"]["figures"]}
+
+    assert [loss["without"] for loss in losses] == ["spine0", "spine1", "spine2", "spine3"]
+    assert [loss["bisection"] for loss in losses] == [3 * 10**10] * 4
+    assert {row["collective"]: row["seconds"] for row in left["estimates"]} == {
+        name: seconds for name, seconds in losses[0].items() if name in figures and name != "bisection"
+    }
+    assert figures["bisection"] == {
+        "figure": "bisection",
+        "as_it_is": 4 * 10**10,
+        "median": 3 * 10**10,
+        "worst": 3 * 10**10,
+        "worst_loss": "spine0",
+        "as_bad_count": 4,
+    }
+    assert "spine0 (3 more as bad)" in str(found)
+    assert json.loads(json.dumps(network)) == network
+
+
+def test_what_losing_any_link_costs_and_whom_it_cuts_off() -> None:
+    without_any = netfold.topology.measure("leaf_spine", set=SPINES, without_any="leaf0-*").networks[
+        "leaf_spine"
+    ]
+    cut_off = netfold.topology.measure("leaf_spine", set=SPINES, without_any="leaf?")
+
+    assert [loss["without"] for loss in without_any["without_any"]["losses"]] == [
+        *("h0-leaf0", "h1-leaf0"),
+        *("leaf0-spine0", "leaf0-spine1", "leaf0-spine2", "leaf0-spine3"),
+    ]
+    assert [loss["hosts_cut_off"] for loss in without_any["without_any"]["losses"]] == [1, 1, 0, 0, 0, 0]
+    bisection, *_ = without_any["without_any"]["figures"]
+    assert (bisection["median"], bisection["worst"], bisection["worst_loss"]) == (
+        3 * 10**10,
+        None,
+        "h0-leaf0",
+    )
+    assert "2 hosts cut off" in str(cut_off)
+
+
+def test_a_loss_that_the_routing_policy_cannot_take(tmp_path: Path) -> None:
+    scenario = "topology={kind: torus, dimensions: [3, 3]}", "routing=dimension_order"
+    (network,) = measurements(
+        networks_of(write(tmp_path, GOOD), scenario, ["ring"]), without_any="s0_0-s0_1"
+    ).measured
+
+    assert network.losses is not None
+    (loss,) = network.losses.losses
+    assert "has 3 links to switches, dimensions (3, 3) need 4" in loss.why
+    assert loss.value("ring") is None
+    assert loss.bisection is not None
+
+
+def test_a_drawing_shows_what_is_absent() -> None:
+    whole, left = (
+        netfold.topology.draw("leaf_spine", set={**SPINES, "without": absent}).decode()
+        for absent in ([], ["spine0", "leaf1-spine3"])
+    )
+
+    assert "stroke-dasharray" not in whole
+    assert left.count("stroke-dasharray") == 4  # both links of spine0, another one, and the legend
+
+
+def test_a_pattern_without_a_match() -> None:
+    with pytest.raises(NetfoldError, match="no switch or link matches 'spin'\n  did you mean 'spine\\*'"):
+        netfold.topology.measure("leaf_spine", set=SPINES, without_any="spin")
 
 
 def test_graph_and_export_agree() -> None:
@@ -116,3 +193,12 @@ def test_names_are_quoted_for_dot() -> None:
     graph = nx.relabel_nodes(torus((3, 3)), {"s0": 'a"b\\c'})
 
     assert r'  "a\"b\\c" [' in export(graph, "dot")
+
+
+def test_an_estimate_is_a_share_of_the_least_time() -> None:
+    sets = ["hosts=4", "rate=100Gbps", "delay=1us", "switch=ideal"]
+    measured = measure_network(networks_of("star", sets)[0], 10**9)
+    assert measured.bound_s == pytest.approx(0.08 + 2e-6)  # 1 GB at 12.5 GB/s, and two links
+    (row,) = (row for row in measured.as_dict()["estimates"] if row["collective"] == "ring")
+    assert row["of_bound"] == pytest.approx(measured.bound_s / row["seconds"])
+    assert row["of_bound"] == pytest.approx(1 / 1.5, rel=1e-3)  # a ring of four sends 2 · 3/4 of it

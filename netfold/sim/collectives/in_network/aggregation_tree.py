@@ -269,8 +269,8 @@ class TrafficSearch:
             ]
             depths[nodes[point_index]] = (max(ways), sum(ways), point_index)
         root = self._fixed if self._fixed is not None else min(depths, key=depths.__getitem__)
-        order = nx.bfs_predecessors(joined, self._able.index(root))
-        return number_points(root, {self._able[row]: self._able[above] for row, above in order}, homes)
+        edges = nx.bfs_edges(joined, self._able.index(root))
+        return number_points(root, {self._able[row]: self._able[above] for above, row in edges}, homes)
 
     def _improve(self, points: tuple[int, ...]) -> tuple[int, ...]:
         """Make the best single change as long as one reduces the traffic, or the points at equal traffic."""

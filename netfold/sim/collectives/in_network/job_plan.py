@@ -29,6 +29,7 @@ from netfold.sim.plan.idle_network import (
     host_bound,
     job_pace,
     job_traffic,
+    port_warnings,
     slots_needed,
     wire_bound,
 )
@@ -346,9 +347,9 @@ class InNetworkResolver:
             return ()
         network, seed = self.switches.network, self.job.location.scenario.seed
         streams = [(job.switch, *stream) for job in jobs for stream in zip(hosts, job.routes, strict=True)]
-        crowded = crowding_warnings(
-            network, [path(network, host, switch, route) for switch, host, route in streams if route >= 0]
-        )
+        paths = [path(network, host, switch, route) for switch, host, route in streams]
+        hashed = [way for way, (*_, route) in zip(paths, streams, strict=True) if route >= 0]
+        crowded = (*crowding_warnings(network, hashed), *port_warnings(network, paths))
         section: Any = collectives()["ring"].section(kind="ring")
         outline = section.outline(len(hosts))
         routed = Routed.by_seed(outline, network, hosts, seed, self.job.index)
