@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +39,9 @@ from netfold.sim.studies import MADE_UP, ROUNDS, WORKERS
 
 if TYPE_CHECKING:
     from netfold.sim.studies.sweep import Ended, OnPoint
+
+POINTS_EVERY_S = 30.0
+"""After so long without a point that ends, a log says how far a sweep is."""
 
 
 def codecs_matrix(
@@ -275,9 +281,16 @@ def _as_set(text: str) -> str:
 
 @contextmanager
 def _progress() -> Iterator[OnPoint]:
-    """Show progress on stderr: a bar with the time left on a terminal, otherwise a line for every point."""
+    """Show progress on stderr: a bar with the time left on a terminal, otherwise lines."""
     if not sys.stderr.isatty():
-        yield _log
+        events: SimpleQueue[Ended | None] = SimpleQueue()
+        writer = Thread(target=_log, args=(events,), daemon=True)
+        writer.start()
+        try:
+            yield events.put
+        finally:
+            events.put(None)
+            writer.join()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -292,14 +305,32 @@ def _progress() -> Iterator[OnPoint]:
         task = bar.add_task("points", total=None, left="")
 
         def show(ended: Ended) -> None:
-            left = "" if ended.left_s is None else f"about {_duration(ended.left_s)} left"
-            bar.update(task, completed=ended.done, total=ended.total, left=left)
+            bar.update(
+                task, completed=ended.done, total=ended.total, left=_left(ended.left_s).removeprefix(", ")
+            )
 
         yield show
 
 
-def _log(ended: Ended) -> None:
-    print_error(f"point {ended.done} of {ended.total}: {ended.text}: {ended.result}, {ended.wall_s:.1f} s")
+def _log(events: SimpleQueue[Ended | None]) -> None:
+    """Write a line for every point that ends, up to a None; if none does for long, how far the sweep is."""
+    begun_s, done, ends_s = time.monotonic(), "no point", 0.0
+    while True:
+        try:
+            ended = events.get(timeout=POINTS_EVERY_S)
+        except Empty:
+            now_s = time.monotonic()
+            print_error(f"{done} done after {_duration(now_s - begun_s)}{_left(ends_s - now_s)}")
+            continue
+        if ended is None:
+            return
+        done, ends_s = f"{ended.done} of {ended.total} points", time.monotonic() + (ended.left_s or 0.0)
+        text = f"point {ended.done} of {ended.total}: {ended.text}: {ended.result}, {ended.wall_s:.1f} s"
+        print_error(text + _left(ended.left_s))
+
+
+def _left(seconds: float | None) -> str:
+    return f", about {_duration(seconds)} left" if seconds is not None and seconds > 0 else ""
 
 
 def _duration(seconds: float) -> str:

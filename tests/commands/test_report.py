@@ -11,7 +11,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any
 
 import pytest
@@ -278,6 +280,21 @@ def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.Cap
     assert told.err == (
         "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the results (3 of 3 steps done)\n"
     )
+
+
+def test_a_sweep_without_a_terminal_says_how_far_it_is_while_no_point_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr("netfold.commands.study_commands.print_error", told.put)
+    monkeypatch.setattr("netfold.commands.study_commands.POINTS_EVERY_S", 0.01)
+    with _progress() as show:
+        assert told.get(timeout=60) == "no point done after 1 s"
+        show(Ended("workers=2", "pass", 1.0, 1, 4, 7200.0))
+        lines = iter(partial(told.get, timeout=60), "no such line")
+        line = next(line for line in lines if not line.startswith("no point"))
+        assert line == "point 1 of 4: workers=2: pass, 1.0 s, about 2.0 h left"
+        assert re.fullmatch(r"1 of 4 points done after \d+ s, about 2\.0 h left", next(lines))
 
 
 def test_progress_on_a_terminal_is_a_bar(

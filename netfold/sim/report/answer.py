@@ -514,7 +514,7 @@ def _outcome(group: Group) -> str:
     baseline, seeds = _other_baseline(group), len(first[0].get("seeds", ()))
     is_blurred = len(first) > 1 and any(group.span(variant) for variant in first)
     if is_blurred:
-        values = _listed([group.shown(group.value(variant)) for variant in first])
+        values = listed([group.shown(group.value(variant)) for variant in first])
         what = group.score_metric.name if question is SCORE_AT_TIME else question.by
         text = f"{_names(group, first)} are not distinguishable over {seeds} seeds ({what}: {values})"
     elif (span := group.span(first[0])) is not None:
@@ -534,9 +534,9 @@ def _left_out(group: Group) -> str:
     text = ""
     missing = sorted(group.name(variant) for variant in group.sound if group.value(variant) is None)
     if missing and group.question is TIME_TO_TARGET:
-        text += f"; {_listed(missing)} {'does' if len(missing) == 1 else 'do'} not reach it"
+        text += f"; {listed(missing)} {'does' if len(missing) == 1 else 'do'} not reach it"
     if missing and group.question is SCORE_AT_TIME:
-        text += f"; {_listed(missing)} {'has' if len(missing) == 1 else 'have'} not been tested by then"
+        text += f"; {listed(missing)} {'has' if len(missing) == 1 else 'have'} not been tested by then"
     if failed := _failed(group):
         text += f"; not ranked: {failed}"
     if len(workers := {variant["metrics"]["workers"] for variant in group.members}) > 1:
@@ -657,7 +657,7 @@ def place(variant: Entry) -> tuple[str, str]:
 def _where(conditions: Sequence[str], count: int) -> str:
     if len(conditions) == count:
         return "each"
-    return _listed(conditions) if count <= CONDITIONS_MAX else f"{len(conditions)} of {count}"
+    return listed(conditions) if count <= CONDITIONS_MAX else f"{len(conditions)} of {count}"
 
 
 def _gains(won: Mapping[str, float | None]) -> str:
@@ -670,10 +670,11 @@ def _gains(won: Mapping[str, float | None]) -> str:
 
 
 def _names(group: Group, variants: Sequence[Entry]) -> str:
-    return _listed([group.name(variant) for variant in variants])
+    return listed([group.name(variant) for variant in variants])
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "a, b and c"; of many, the first three and how many more."""
     if len(names) > NAMES_SHOWN:
         names = [*names[:3], f"{len(names) - 3} others"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -729,6 +729,8 @@ RATIOS = tuple(metric.name for metric in METRICS if metric.has_ratio)
 # Where columns are shown, in their order.
 QUALITY = ("bit_exact", "nmse", "cosine")
 TRAINING = ("loss", "test_score", "target")
+TO_TARGET = ("steps_to_target", "time_to_target_us", "bytes_to_target")
+"""What is null of a variant that misses its target."""
 ALL = "all"
 RUN_TABLE = (
     *("aggregation_time_us", "of_bound", "since_last_rank_us", "iteration_time_us"),

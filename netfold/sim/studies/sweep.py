@@ -361,6 +361,9 @@ class _Running:
             for index in missing
         ]
         with _executor(settings, len(missing)) as (executor, limits, places):
+            _LOGGER.info(
+                "running %s, %d at a time", format_count(len(missing), "point"), min(places, len(missing))
+            )
             clock = _Clock({index: self._points[index].weight for index in missing}, places)
             dispatch(executor, work, jobs, limits, lambda index, got: self._end(missing[index], got, clock))
 

@@ -11,8 +11,8 @@ import io
 import itertools
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from netfold.errors import DataError, NetfoldError
 from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
+from netfold.sim.report.answer import TIME_TO_TARGET, Group, answer, listed
 from netfold.sim.report.display import VerbResult
 from netfold.sim.report.html import write_figure, write_pages
 from netfold.sim.report.marks import mark_points
@@ -42,7 +43,7 @@ from netfold.sim.results.folder import (
     resolve_latest,
     to_json,
 )
-from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
+from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TO_TARGET, TYPES, Unit, is_tested
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies.sweep_points import Point
 from netfold.sim.studies.sweep_workers import TaskOutcome
@@ -64,6 +65,11 @@ class Grid:
     @cached_property
     def done(self) -> pl.DataFrame:
         return self.frame.filter(pl.col("status") == "done")
+
+    @cached_property
+    def good(self) -> pl.DataFrame:
+        """The rows whose checks hold."""
+        return self.done.filter(pl.col("verdict").str.split(":").list.first().is_in(GOOD))
 
     @cached_property
     def ordered(self) -> list[tuple[str, str]]:
@@ -111,8 +117,7 @@ def metric_text(name: str) -> Callable[[float], str]:
     return lambda value: words.scaled(value, "") if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
-_COLOURS = (*style.VARIANT_COLOURS, style.MIDDLE_GREY)
-_MARKS = "os^Dv<>P"
+_LOOKS = tuple(zip((*style.VARIANT_COLOURS, style.MIDDLE_GREY), "os^Dv<>P", strict=True))
 _COLUMNS_MAX = 3
 """The most columns of a figure whose facets have one key."""
 _ROW_INCHES, _REST_INCHES = 2.5, 0.75
@@ -148,18 +153,32 @@ def draw(grid: Grid, metric: str) -> Figure:
         panel.set_title(facet.title, fontsize=9, fontweight="normal")
         panel.grid(color=style.LIGHT_GREY, linewidth=0.6)
         part = grid.done.filter(facet.condition)
-        for number, line in enumerate(lines):
-            line_rows = part.filter(line.condition)
-            looks = (_COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)])
-            legend |= _plot(panel, ticks, line_rows, metric, (line.title, *looks))
+        if metric in TO_TARGET:
+            place = ["variant", *(column for _, column in grid.keys)]
+            part = part.filter(pl.col(metric).is_not_null().all().over(place))
+        for line, looks in zip(lines, itertools.cycle(_LOOKS)):
+            legend |= _plot(panel, ticks, part.filter(line.condition), metric, (line.title, *looks))
         if panel_index + width >= count:  # nothing is below it
             panel.set_xlabel(x[0])
             panel.tick_params(labelbottom=True)
     _scale(axes[0][0], ticks, metric, grid.done[metric])
+    for line, (colour, mark) in zip(lines, itertools.cycle(_LOOKS)):
+        if metric in TO_TARGET and (note := _missed(grid.good.filter(line.condition), metric)):
+            handle = legend.pop(line.title, Line2D([], [], color=colour, marker=mark, markersize=4))
+            legend[f"{line.title} {note}"] = handle
     if _BAD in legend:
         legend[_BAD] = legend.pop(_BAD)  # last
     style.legend_below(figure, list(legend.values()), list(legend))
     return figure
+
+
+def _missed(rows: pl.DataFrame, metric: str) -> str:
+    """What the legend says of a variant that misses its target."""
+    aiming = rows.filter(pl.col("target").is_not_null())
+    missing = aiming[metric].null_count()
+    if not missing:
+        return ""
+    return "(misses the target)" if missing == aiming.height else "(misses the target at some points)"
 
 
 @dataclass(frozen=True)
@@ -372,6 +391,7 @@ class SweepResult(VerbResult):
                 for point in self.summary["points"]
                 if point["status"] != DONE
             ),
+            *misses(self.grid)[:ROWS_MAX],
             f"{self.summary['scenario']}: {counts(self.summary)}: {self.verdict}",
             f"Table: {self.path}/{TABLE}",
         ]
@@ -438,6 +458,7 @@ def _render(sweep: SweepResult, svgs: Mapping[str, bytes]) -> str:
         without=[point for point in sweep.summary["points"] if point["status"] != "done"],
         fastest=list(fastest(grid)),
         headings=HEADINGS,
+        misses=misses(grid)[:ROWS_MAX],
         headlines=[figure for name, figure in shown.items() if name in SWEEP_FIRST],
         others=[figure for name, figure in shown.items() if name not in SWEEP_FIRST],
         rows_max=ROWS_MAX,
@@ -457,14 +478,10 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
     columns = [column for _, column in grid.keys]
     if len(grid.values("variant")) < 2 or not columns:
         return
-    good = grid.done.filter(pl.col("verdict").str.split(":").list.first().is_in(GOOD))
-    for group in good.partition_by([*columns, "group"], maintain_order=True):
+    for group in grid.good.partition_by([*columns, "group"], maintain_order=True):
         first = group.row(0, named=True)
         means = (
-            group.group_by("variant")
-            .agg(pl.col(first["by"]).mean())
-            .drop_nulls()
-            .sort(first["by"], "variant")
+            group.group_by("variant").agg(_mean_of_all(first["by"])).drop_nulls().sort(first["by"], "variant")
         )
         if means.is_empty():
             continue
@@ -481,6 +498,68 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
             "baseline": first["baseline"] or words.NOTHING,
             "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
         }
+
+
+def _aiming(grid: Grid) -> Iterator[tuple[str, Group]]:
+    """Every point, over the seeds, and its variants that are ranked by the time to a target.
+
+    As in a run, a variant whose checks hold misses the target if it does so with any seed.
+    """
+    aiming = grid.good.filter(pl.col("by") == TIME_TO_TARGET.metric)
+    for part in aiming.partition_by([*(column for _, column in grid.keys), "group"], maintain_order=True):
+        means = part.group_by("variant", maintain_order=True).agg(
+            pl.first("verdict", "target", "test_metric"),
+            pl.mean("test_score"),
+            _mean_of_all(TIME_TO_TARGET.metric),
+        )
+        variants = (
+            {"name": row["variant"], "verdict": row["verdict"], "metrics": row} for row in means.to_dicts()
+        )
+        point = ", ".join(f"{path}={value_text(column, part[column][0])}" for path, column in grid.keys)
+        yield point, Group(part["group"][0], tuple(variants), asked=TIME_TO_TARGET.name)
+
+
+def _mean_of_all(metric: str) -> pl.Expr:
+    """The mean over the seeds; null if it is null with any."""
+    return pl.when(pl.col(metric).null_count() == 0).then(pl.col(metric).mean()).alias(metric)
+
+
+def misses(grid: Grid) -> list[str]:
+    """Which variants miss the target, at which points, and their scores at the end."""
+    texts: list[str] = []
+    totals: Counter[str] = Counter()  # points by group
+    missed: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = defaultdict(dict)  # metrics by point
+    for point, group in _aiming(grid):
+        totals[group.label] += 1
+        missing = {
+            group.name(variant): variant["metrics"]
+            for variant in group.members
+            if group.value(variant) is None
+        }
+        if len(missing) == len(group.members):
+            ends = ", ".join(f"{name} {_last_scores([metrics])}" for name, metrics in missing.items())
+            texts.append(f"{f'{point}: ' if point else ''}{answer(group)}; at the end: {ends}")
+        else:
+            for name, metrics in missing.items():
+                missed[group.label, name][point] = metrics
+    alike: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for (label, name), by_point in missed.items():
+        alike[(label, *by_point)][name] = _last_scores(by_point.values())
+    for (label, *points), scores in alike.items():
+        at = "every point" if len(points) == totals[label] else listed(points)
+        verb = "misses" if len(scores) == 1 else "miss"
+        text = f"{listed([*scores])} {verb} the target at {at} ({listed([*scores.values()])} at the end)"
+        texts.append(f"{label}: {text}" if label else text)
+    return texts
+
+
+def _last_scores(variants: Iterable[Mapping[str, Any]]) -> str:
+    """The score at the end, or the least and the greatest of several points."""
+    scores = sorted(
+        (metrics["test_score"], metrics["test_metric"]) for metrics in variants if is_tested(metrics)
+    )
+    ends = dict.fromkeys(words.score(metric, score) for score, metric in scores[:1] + scores[-1:])
+    return " to ".join(ends) or words.NOTHING
 
 
 # The table of a sweep: a row for every point and variant, a column for every swept key and metric.

@@ -34,7 +34,7 @@ from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies.sweep import Ended, Store, SweepSettings, run_sweep, sweep_of
-from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sweep_figures
+from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, misses, sweep_figures
 from netfold.sim.studies.sweep_points import points_of, refuse_absolute, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import RANKING, TaskOutcome, is_source, own_versions, work
 from tests import ROOT
@@ -351,8 +351,7 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
         assert running.stderr is not None
-        if running.stderr.readline().startswith("compiling"):
-            running.stderr.readline()
+        next(line for line in running.stderr if line.startswith("point 1 of 8"))
         os.killpg(running.pid, signal.SIGINT)
         said = running.stderr.read()
 
@@ -670,4 +669,70 @@ def test_the_fastest_is_one_whose_checks_hold() -> None:
     assert [(row["variant"], row["times"]) for row in fastest(Grid(wrong, found.keys))] == [
         ("ring", "2.00 ×"),
         ("switch", "1.00 ×"),
+    ]
+
+
+def aiming(times: Mapping[tuple[int, int, str], float | None]) -> Grid:
+    """Trainings to 99 %, by workers, seed and variant; scores at the end are 10 % for each worker."""
+    rows = [
+        {
+            **{"workers": workers, "seed": seed, "variant": variant, "status": "done", "verdict": "pass"},
+            **{"group": "", "by": "time_to_target_us", "baseline": "dense", "target": 0.99},
+            **{"test_metric": "accuracy", "test_score": workers / 10, "time_to_target_us": time_us},
+        }
+        for (workers, seed, variant), time_us in times.items()
+    ]
+    return Grid(pl.DataFrame(rows), (("workers", "workers"),))
+
+
+MISSED: dict[str, tuple[dict[tuple[int, int, str], float | None], list[str]]] = {
+    "nobody": ({(2, 1, "dense"): 5.0, (2, 1, "top"): 6.0}, []),
+    "all, at a point": (
+        {(2, 1, "dense"): None, (2, 1, "top"): None, (4, 1, "dense"): 5.0, (4, 1, "top"): 6.0},
+        ["workers=2: no variant reaches an accuracy of 99.0 %; at the end: dense 20.0 %, top 20.0 %"],
+    ),
+    "two, everywhere": (
+        {
+            **{(workers, 1, "dense"): 5.0 for workers in (2, 4)},
+            **{(workers, 1, name): None for workers in (2, 4) for name in ("top1", "top01")},
+        },
+        ["top1 and top01 miss the target at every point (20.0 % to 40.0 % and 20.0 % to 40.0 % at the end)"],
+    ),
+    "one, with one of two seeds": (
+        {
+            **{(workers, seed, "dense"): 5.0 for workers in (2, 4) for seed in (1, 2)},
+            **{(2, 1, "top"): 1.0, (2, 2, "top"): 1.0, (4, 1, "top"): None, (4, 2, "top"): 1.0},
+        },
+        ["top misses the target at workers=4 (40.0 % at the end)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISSED)
+def test_who_misses_the_target_is_told(case: str) -> None:
+    times, told = MISSED[case]
+
+    assert misses(aiming(times)) == told
+
+
+def test_who_misses_the_target_with_a_seed_is_not_the_fastest_and_is_named_in_its_figure() -> None:
+    found = aiming(
+        {
+            **{(2, 1, "dense"): 5.0, (2, 2, "dense"): 7.0, (2, 1, "top"): 1.0, (2, 2, "top"): None},
+            **{(4, 1, "dense"): 5.0, (4, 2, "dense"): 5.0, (4, 1, "top"): 1.0, (4, 2, "top"): 1.0},
+            **{(workers, seed, "worst"): None for workers in (2, 4) for seed in (1, 2)},
+        }
+    )
+    with style.house_style():
+        figure = draw(found, "time_to_target_us")
+
+    assert [row["variant"] for row in fastest(found)] == ["dense", "top"]
+    assert [line.get_xydata().tolist() for line in figure.axes[0].lines] == [  # type: ignore[union-attr]
+        [[2.0, 6.0], [4.0, 5.0]],
+        [[4.0, 1.0]],
+    ]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "dense",
+        "top (misses the target at some points)",
+        "worst (misses the target)",
     ]
