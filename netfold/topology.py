@@ -34,7 +34,7 @@ from netfold.sim.studies.topology_study import (
     measurements,
     networks_of,
 )
-from netfold.sim.studies.topology_study import export as export_text
+from netfold.topologies.topology_files import export as export_text
 
 __all__ = ["Measurements", "NetworkSizes", "draw", "export", "graph", "kinds", "measure", "size"]
 

@@ -276,7 +276,8 @@ def topology_export(
     ] = None,
 ) -> None:
     """Write a network as node-link JSON, GraphML, GML or DOT."""
-    from netfold.sim.studies.topology_study import export, write
+    from netfold.sim.studies.topology_study import write
+    from netfold.topologies.topology_files import export
 
     networks = _networks(network, sets, variant)
     if len(networks) > 1:

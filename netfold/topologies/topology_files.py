@@ -1,4 +1,4 @@
-"""Topologies in files: node-link JSON and GraphML both ways, GML in."""
+"""Topologies in files: node-link JSON, GraphML and GML both ways, DOT out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import asin, cos, radians, sin, sqrt
 from pathlib import PurePath
 from typing import Any, NamedTuple, NoReturn
@@ -14,6 +14,7 @@ from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 
+from netfold.errors import NetfoldError, names_hint
 from netfold.topologies.graph import (
     HOST,
     HOST_ATTRIBUTES,
@@ -32,6 +33,7 @@ from netfold.topologies.graph import (
     validate,
     where,
 )
+from netfold.units import RATE, TIME
 
 # Graphs of other programs as topologies: what they leave out has a default, or is an error.
 #
@@ -507,3 +509,62 @@ FORMATS: dict[str, Callable[[str, Defaults, Units], nx.Graph]] = {
 
 def read_graph(name: str, text: str, defaults: Defaults, units: Units) -> nx.Graph:
     return FORMATS.get(PurePath(name).suffix.lower(), _from_json)(text, defaults, units)
+
+
+# Topologies as text for other programs: node-link JSON, GraphML, GML and DOT.
+
+
+def export(graph: nx.Graph, form: str) -> str:
+    if form not in EXPORTS:
+        raise NetfoldError(f"there is no format {form!r}", names_hint(form, EXPORTS, "formats"))
+    validate(graph)
+    return "\n".join(EXPORTS[form](graph)) + "\n"
+
+
+def _flat(graph: nx.Graph) -> nx.Graph:
+    """The graph with text instead of tuples and lists."""
+    flat = nx.Graph(**{key: _flat_of(value) for key, value in graph.graph.items()})
+    flat.add_nodes_from(
+        (name, {key: _flat_of(value) for key, value in data.items()}) for name, data in graph.nodes(data=True)
+    )
+    flat.add_edges_from(graph.edges(data=True))
+    return flat
+
+
+def _flat_of(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+
+
+def _dot_lines(graph: nx.Graph) -> Iterator[str]:
+    yield f"graph {_quote(graph.name)} {{"
+    yield "  rankdir=BT;"
+    for name, data in graph.nodes(data=True):
+        shape = "circle" if data["kind"] == HOST else "box"
+        attributes = {"shape": shape, **{key: _flat_of(value) for key, value in data.items()}}
+        yield f"  {_quote(name)} [{_attributes(attributes)}];"
+    for tier in sorted({tier for _, tier in graph.nodes(data="tier")}):
+        members = " ".join(f"{_quote(name)};" for name, level in graph.nodes(data="tier") if level == tier)
+        yield f"  {{ rank=same; {members} }}"
+    for a, b, data in graph.edges(data=True):
+        lower, upper = sorted((a, b), key=lambda name: graph.nodes[name]["tier"])
+        label = f"{RATE.format(data['rate_bps'])}, {TIME.format(data['delay_ps'])}"
+        yield f"  {_quote(lower)} -- {_quote(upper)} [{_attributes({'label': label, **data})}];"
+    yield "}"
+
+
+def _attributes(values: dict[str, Any]) -> str:
+    return ", ".join(f"{_quote(key)}={_quote(value)}" for key, value in values.items())
+
+
+def _quote(value: object) -> str:
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+# All keep nodes, links and their attributes; all but `dot` can be read back.
+EXPORTS: dict[str, Callable[[nx.Graph], Iterable[str]]] = {  # the lines of a file
+    "json": lambda graph: [to_json(graph).removesuffix("\n")],
+    "graphml": lambda graph: nx.generate_graphml(_flat(graph)),
+    "gml": lambda graph: nx.generate_gml(_flat(graph)),  # numbers above 32 bits become text
+    "dot": _dot_lines,
+}

@@ -378,7 +378,7 @@ def port_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[str,
     used, ports_of = defaultdict[int, set[int]](set), Counter(network.link_source.tolist())
     for way in ways:
         outside = [link for link in way if not network.is_inside(link)]
-        if int(network.link_target[outside[0]]) in network.server_ports:
+        if len(outside) > 1 and int(network.link_target[outside[0]]) in network.server_ports:
             used[int(network.link_target[outside[0]])].add(outside[1])
     shares = [(len(links), ports_of[server] - 1) for server, links in used.items()]
     if not shares or any(count == ports for count, ports in shares):

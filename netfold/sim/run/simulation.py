@@ -223,7 +223,7 @@ class Simulation:
         )
         schedule = None
         if bound is not None and not has_failures:
-            schedule = partial(bound, job.collective, network, job.hosts, self.variant.seed, index)
+            schedule = bound(job.collective, network, job.hosts, self.variant.seed, index)
         is_serial = job.overlap.buckets_in_flight == 1
         return StepBounds(network, job.hosts, schedule, is_serial=is_serial)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +35,13 @@ class StepBounds:
         self,
         network: Network,
         nodes: Sequence[int],
-        schedule: Callable[[], BoundOf] | None,
+        schedule: BoundOf | None,
         *,
         is_serial: bool,
     ) -> None:
         """`is_serial`: rounds follow one another. `schedule`: the bound of the job's own; None: unknown."""
         self._network, self._nodes = network, tuple(nodes)
-        self._make_schedule, self._is_serial = schedule, is_serial
+        self._schedule, self._is_serial = schedule, is_serial
         self._clear()
 
     def _clear(self) -> None:
@@ -94,10 +93,6 @@ class StepBounds:
             links[1:] = np.minimum(links[1:], self._links[1:])
         self._links = links
         return _follow(ends_ps, bound.ends_ps)
-
-    @cached_property
-    def _schedule(self) -> BoundOf | None:
-        return None if self._make_schedule is None else self._make_schedule()
 
     def _bound_of(self, message: Message, operation: RecordedOperation) -> ScheduleBound | None:
         if self._schedule is None or message.merge not in MERGEABLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,14 +41,13 @@ from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.network_losses import BISECTION, Loss, Losses, lose_any
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.exact_bisection import is_available
-from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
+from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.kind import Topology
 from netfold.topologies.layout import NODES_DRAWN_MAX
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
 from netfold.topologies.routing import ECMP, Policy
-from netfold.topologies.topology_files import to_json
 from netfold.units import RATE, SIZE, TIME
 
 # The networks that a user names: those of a scenario, of a kind with its keys, or of a graph file.
@@ -268,65 +267,6 @@ def write(path: Path, content: bytes) -> Path:
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.+-]", "-", name) or "network"  # file systems do not take everything
-
-
-# Topologies as text for other programs: node-link JSON, GraphML, GML and DOT.
-
-
-def export(graph: nx.Graph, form: str) -> str:
-    if form not in FORMATS:
-        raise NetfoldError(f"there is no format {form!r}", names_hint(form, FORMATS, "formats"))
-    validate(graph)
-    return "\n".join(FORMATS[form](graph)) + "\n"
-
-
-def _flat(graph: nx.Graph) -> nx.Graph:
-    """The graph with text instead of tuples and lists."""
-    flat = nx.Graph(**{key: _text(value) for key, value in graph.graph.items()})
-    flat.add_nodes_from(
-        (name, {key: _text(value) for key, value in data.items()}) for name, data in graph.nodes(data=True)
-    )
-    flat.add_edges_from(graph.edges(data=True))
-    return flat
-
-
-def _text(value: Any) -> Any:
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
-
-
-def _dot_lines(graph: nx.Graph) -> Iterator[str]:
-    yield f"graph {_quote(graph.name)} {{"
-    yield "  rankdir=BT;"
-    for name, data in graph.nodes(data=True):
-        shape = "circle" if data["kind"] == HOST else "box"
-        attributes = {"shape": shape, **{key: _text(value) for key, value in data.items()}}
-        yield f"  {_quote(name)} [{_attributes(attributes)}];"
-    for tier in sorted({tier for _, tier in graph.nodes(data="tier")}):
-        members = " ".join(f"{_quote(name)};" for name, level in graph.nodes(data="tier") if level == tier)
-        yield f"  {{ rank=same; {members} }}"
-    for a, b, data in graph.edges(data=True):
-        lower, upper = sorted((a, b), key=lambda name: graph.nodes[name]["tier"])
-        label = f"{RATE.format(data['rate_bps'])}, {TIME.format(data['delay_ps'])}"
-        yield f"  {_quote(lower)} -- {_quote(upper)} [{_attributes({'label': label, **data})}];"
-    yield "}"
-
-
-def _attributes(values: dict[str, Any]) -> str:
-    return ", ".join(f"{_quote(key)}={_quote(value)}" for key, value in values.items())
-
-
-def _quote(value: object) -> str:
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
-
-
-# All keep nodes, links and their attributes; all but `dot` can be read back.
-FORMATS: dict[str, Callable[[nx.Graph], Iterable[str]]] = {  # the lines of a file
-    "json": lambda graph: [to_json(graph).removesuffix("\n")],
-    "graphml": lambda graph: nx.generate_graphml(_flat(graph)),
-    "gml": lambda graph: nx.generate_gml(_flat(graph)),  # numbers above 32 bits become text
-    "dot": _dot_lines,
-}
 
 
 # The listing of topologies: kinds, their keys, and the closed forms that they obey.

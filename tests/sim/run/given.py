@@ -246,7 +246,12 @@ def play(
     activities: dict[int, str] = {}
     job = RunningJob(
         plan=SimpleNamespace(  # type: ignore[arg-type]
-            label="given", codec=Charged(tuple(each)), overlap=overlap, variation=variation, keep=()
+            label="given",
+            codec=Charged(tuple(each)),
+            overlap=overlap,
+            variation=variation,
+            keep=(),
+            workload=None,
         ),
         index=variation.job,
         seed=1,

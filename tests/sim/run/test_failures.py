@@ -36,7 +36,7 @@ from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.compile_progress import COMPILING, counts, wait_for_others
 from netfold.sim.engine.loop import HANDLERS, run_until
-from netfold.sim.engine.tables import FOR_ATP
+from netfold.sim.engine.tables import FOR_ATP, FOR_STEERING
 from netfold.sim.results.folder import load
 from netfold.sim.run import compiling as ahead
 from netfold.sim.run import progress as module
@@ -527,13 +527,15 @@ def test_another_process_compiles_the_engine_while_the_run_waits(
     assert told[-1] == (COMPILING, done + 3, known + 4)
 
 
-def test_the_whole_engine_is_all_but_atp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_engine_is_all_but_atp_and_steering(monkeypatch: pytest.MonkeyPatch) -> None:
     is_compiled = dict.fromkeys(HANDLERS._is_compiled, False)
     monkeypatch.setattr(HANDLERS, "_is_compiled", is_compiled)
     compile_engine()
     assert not any(is_compiled.values())
     compile_engine(is_whole=True)
-    assert sorted(request for request in is_compiled if not is_compiled[request]) == sorted(FOR_ATP)
+    assert sorted(request for request in is_compiled if not is_compiled[request]) == sorted(
+        (*FOR_ATP, *FOR_STEERING)
+    )
 
 
 @nightly

@@ -12,11 +12,11 @@ from hypothesis import given
 import netfold
 from netfold.errors import NetfoldError, ScenarioError
 from netfold.kinds import registered
-from netfold.sim.studies.topology_study import export, measure_network, measurements, networks_of
+from netfold.sim.studies.topology_study import measure_network, measurements, networks_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.star import star
-from netfold.topologies.topology_files import Defaults, from_gml, from_graphml
+from netfold.topologies.topology_files import Defaults, export, from_gml, from_graphml
 from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
 from tests.topologies.graphs import topologies, torus
