@@ -11,7 +11,7 @@ import networkx as nx
 
 from netfold.errors import NetfoldError
 from netfold.sim.collectives.schedule_costs import Estimate
-from netfold.topologies.graph import CutOffError, TopologyError, parts_matching, remove
+from netfold.topologies.graph import CutOffError, TopologyError, parts_matching, remove, switches_matching
 from netfold.topologies.measures import Bounds, bisection
 
 BISECTION = "bisection"
@@ -113,6 +113,7 @@ def lose_any(
 ) -> tuple[Loss, ...]:
     """The network without each switch or link that a pattern matches, in the order of the graph.
 
+    A pattern such as "spine", which matches nothing, stands for the switches spine0, spine1 and so on.
     `estimate` gives times of collectives on what is left; `report` is called with each loss.
 
     Raises
@@ -120,7 +121,9 @@ def lose_any(
     NoMatchError
         The pattern matches neither a switch nor a link.
     """
-    names, edges = parts_matching(graph, pattern)
+    numbered = f"{pattern}[0-9]*"
+    is_stem = not switches_matching(graph, pattern) and switches_matching(graph, numbered)
+    names, edges = parts_matching(graph, numbered if is_stem else pattern)
     parts: list[tuple[str, list[str], list[tuple[str, str]]]] = [
         *((name, [name], []) for name in names),
         *(("-".join(edge), [], [edge]) for edge in edges),

@@ -154,8 +154,8 @@ def draw(grid: Grid, metric: str) -> Figure:
         panel.grid(color=style.LIGHT_GREY, linewidth=0.6)
         part = grid.done.filter(facet.condition)
         if metric in TO_TARGET:
-            place = ["variant", *(column for _, column in grid.keys)]
-            part = part.filter(pl.col(metric).is_not_null().all().over(place))
+            same_point = ["variant", *(column for _, column in grid.keys)]
+            part = part.filter(pl.col(metric).is_not_null().all().over(same_point))
         for line, looks in zip(lines, itertools.cycle(_LOOKS)):
             legend |= _plot(panel, ticks, part.filter(line.condition), metric, (line.title, *looks))
         if panel_index + width >= count:  # nothing is below it

@@ -263,7 +263,9 @@ class SharedPayload(Option):
 
 def _read_payload(value: object) -> object:
     """Refuse what is no payload, with one message for all forms."""
-    if value not in ("all", "none") and not isinstance(value, Mapping | SharedPayload):
+    count = value.get("shared") if isinstance(value, Mapping) and len(value) == 1 else None
+    is_shared = isinstance(value, SharedPayload) or (type(count) is int and count > 0)
+    if not is_shared and value not in ("all", "none"):
         raise ValueError(f"must be all, none or {{shared: COUNT}}, found {shown(value)}")
     return value
 

@@ -167,3 +167,6 @@ def test_bytes_that_depend_on_values_need_them(tmp_path: Path) -> None:
         plan(tmp_path, "workload.payload=none", "codec={kind: fixed_point}", "keep=[gradients]")
     with pytest.raises(ScenarioError, match=r"must be all, none or \{shared: COUNT\}, found 'some'"):
         plan(tmp_path, "workload.payload=some")
+    for wrong in ("{shared: 0}", "{shared: 2, of: 3}"):
+        with pytest.raises(ScenarioError, match=r"must be all, none or \{shared: COUNT\}, found a mapping"):
+            plan(tmp_path, f"workload.payload={wrong}")

@@ -716,7 +716,7 @@ def test_who_misses_the_target_is_told(case: str) -> None:
 
 
 def test_who_misses_the_target_with_a_seed_is_not_the_fastest_and_is_named_in_its_figure() -> None:
-    found = aiming(
+    swept = aiming(
         {
             **{(2, 1, "dense"): 5.0, (2, 2, "dense"): 7.0, (2, 1, "top"): 1.0, (2, 2, "top"): None},
             **{(4, 1, "dense"): 5.0, (4, 2, "dense"): 5.0, (4, 1, "top"): 1.0, (4, 2, "top"): 1.0},
@@ -724,9 +724,9 @@ def test_who_misses_the_target_with_a_seed_is_not_the_fastest_and_is_named_in_it
         }
     )
     with style.house_style():
-        figure = draw(found, "time_to_target_us")
+        figure = draw(swept, "time_to_target_us")
 
-    assert [row["variant"] for row in fastest(found)] == ["dense", "top"]
+    assert [row["variant"] for row in fastest(swept)] == ["dense", "top"]
     assert [line.get_xydata().tolist() for line in figure.axes[0].lines] == [  # type: ignore[union-attr]
         [[2.0, 6.0], [4.0, 5.0]],
         [[4.0, 1.0]],

@@ -63,8 +63,8 @@ SPINES: dict[str, object] = {"leaves": 2, "spines": 4, "hosts_per_leaf": 2, "upl
 
 
 def test_what_losing_any_spine_costs() -> None:
-    found = netfold.topology.measure("leaf_spine", set=SPINES, without_any="spine*")
-    network = found.networks["leaf_spine"]
+    measured = netfold.topology.measure("leaf_spine", set=SPINES, without_any="spine*")
+    network = measured.networks["leaf_spine"]
     left = netfold.topology.measure("leaf_spine", set={**SPINES, "without": ["spine0"]}).networks[
         "leaf_spine"
     ]
@@ -72,6 +72,8 @@ def test_what_losing_any_spine_costs() -> None:
     figures = {row["figure"]: row for row in network["without_any"]["figures"]}
 
     assert [loss["without"] for loss in losses] == ["spine0", "spine1", "spine2", "spine3"]
+    stem = netfold.topology.measure("leaf_spine", set=SPINES, without_any="spine").networks["leaf_spine"]
+    assert stem["without_any"]["losses"] == losses
     assert [loss["bisection_bps"] for loss in losses] == [3 * 10**10] * 4
     assert {row["collective"]: row["seconds"] for row in left["estimates"]} == losses[0]["seconds"]
     assert figures["bisection"] == {
@@ -83,7 +85,7 @@ def test_what_losing_any_spine_costs() -> None:
         "worst_loss": "spine0",
         "as_bad_count": 4,
     }
-    assert "spine0 (3 more as bad)" in str(found)
+    assert "spine0 (3 more as bad)" in str(measured)
     assert json.loads(json.dumps(network)) == network
 
 
