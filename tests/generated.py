@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 import netfold
 from docs.path_of_a_gradient import picture
 from netfold.commands.listings import profile_table
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.keys import NAME_PATTERN
 from netfold.sim.plan.host_profiles import host_profiles

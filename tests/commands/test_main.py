@@ -28,7 +28,7 @@ from netfold.sim.studies.codec_study_inputs import read_model, wanted_densities
 from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
-from netfold.switch.programs import programs
+from netfold.switch.program import programs
 from netfold.topologies.ecmp import flow_key_plain
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.leaf_spine import leaf_spine

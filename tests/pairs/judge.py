@@ -17,7 +17,7 @@ from netfold.sim.run.variant import JobResult, VariantResult
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.switch.programs import runnable
+from netfold.switch.program import runnable
 from tests.pairs.array import Combination, Row
 from tests.pairs.factors import Refusal, written
 from tests.pairs.scenario import scenario_of

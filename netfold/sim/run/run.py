@@ -36,7 +36,7 @@ from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.resolve import Networks, resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads
-from netfold.switch.programs import names_of
+from netfold.switch.program import names_of
 
 __all__ = ["APPROXIMATIONS", "Progress", "run_scenario", "run_variant", "summary_of_scenario"]
 

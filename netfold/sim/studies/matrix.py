@@ -17,8 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import MissingKeyError, MistakesError, NetfoldError, RunError, ScenarioError, names_hint
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import require_threads

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.checks.bottleneck import BottleneckCause as Cause
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.plan import JobPlan, frames

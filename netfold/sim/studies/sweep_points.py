@@ -28,7 +28,7 @@ from netfold.sim.scenario.yaml_tree import Node
 from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
 from netfold.sim.workload.user_model import imported_files
 from netfold.sim.workload.workload_keys import Training
-from netfold.switch.programs import programs
+from netfold.switch.program import programs
 from netfold.topologies.kind import Topology
 
 _KNOWN = ("netfold", "builtins", *sys.stdlib_module_names)  # their sources, or versions, are in every digest

@@ -30,8 +30,7 @@ from netfold.sim.engine.engine_data import (
 )
 from netfold.sim.engine.policies import POLICIES
 from netfold.sim.engine.tree_paths import with_splits
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import runnable
+from netfold.switch.program import ProgramSpec, runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
