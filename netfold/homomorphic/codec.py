@@ -279,7 +279,7 @@ class Codec(ABC):
 
     @property
     def is_order_free(self) -> bool:
-        """Whether the decoded total has the same bits in any merge order."""
+        # The decoded total has the same bits in any merge order.
         return self.merges <= ORDER_FREE | {Merge.GATHER}
 
     @property

@@ -240,7 +240,7 @@ class Round:
         return decode() if self.decodings is None else self.decodings.once(what, received, known, decode)
 
     def tensors_of(self, gradient: Gradient) -> tuple[Tensor, ...]:
-        """The tensors of the bucket; the whole gradient as one vector if they are unknown."""
+        # If they are unknown, the whole gradient is one vector.
         return self.tensors or (Tensor("", gradient.shape, ""),)
 
 

@@ -676,7 +676,7 @@ class Policy:
 
     @property
     def is_sprayed(self) -> bool:
-        """Whether packets choose for themselves: they load equal paths evenly, and overtake each other."""
+        # Packets choose for themselves: they load equal paths evenly, and overtake each other.
         return self.steering in (Steering.SPRAYED, Steering.ADAPTIVE, Steering.UGAL)
 
     @property

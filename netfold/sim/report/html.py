@@ -212,7 +212,7 @@ def _drawn(folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: 
 
 
 def _key_figures(run: RunFolder) -> tuple[str, ...]:
-    """The figures that may show the answer, the best first."""
+    # Those that may show the answer, the best first.
     return "grid", _KEY_FIGURES[answered_in(run.summary)[0].question.name], "throughput"
 
 

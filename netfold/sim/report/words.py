@@ -40,7 +40,7 @@ def scaled(value: float | None, unit: str) -> str:
 
 
 def money(value_usd: float | None) -> str:
-    """An amount in dollars: "$27.6k"."""
+    # "$27.6k"
     return NOTHING if value_usd is None else f"${scaled(value_usd, '').replace(' ', '')}"
 
 

@@ -322,7 +322,7 @@ def _mean(total: int, count: int) -> int | float | None:
 
 
 def bus_factor(workers: int) -> float:
-    """What the bus bandwidth of an all-reduce is to its algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
+    # Bus bandwidth by algorithm bandwidth of an all-reduce (nccl-tests, PERFORMANCE.md).
     return 2 * (workers - 1) / workers
 
 
