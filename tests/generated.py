@@ -28,7 +28,7 @@ from netfold.sim.results.metrics import METRICS, Metric
 from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
 from netfold.sim.scenario.variant_keys import Header, Variant
 from netfold.sim.studies.topology_study import listing
-from netfold.sim.workload.hardware import HARDWARE
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.sim.workload.models.registry import TABLE, classes, key_of
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import programs

@@ -16,7 +16,7 @@ from netfold.homomorphic.codec import Codec, Encoder, Exchange, codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.hashing import REPAIRED, Hashing
 from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 
 WORKERS = 4
 MEMBERS = 20_000

@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.merge import (
     COUNTER_BITS,
     LANE_BITS,

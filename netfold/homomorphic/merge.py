@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import Integer, mix_plain, splitmix64
+from netfold.kernels.keyed_random import Integer, mix_plain, splitmix64
 
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST) or float32 (FLOAT_ADD)
 WORD_MAX = 2**31 - 1  # the largest int32

@@ -36,8 +36,8 @@ class Scaling:
     """Block floating point whose exponents the network agrees on: float32 words become int32 block by block.
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.exponents.quantize_block`). Some networks pipeline
-    the two (SwitchML sends exponents one window ahead); `homomorphic.drive` splits them for others.
+    exponent just before it is sent (`block_floating_point.quantize_block`). Some networks pipeline the two
+    (SwitchML sends exponents one window ahead); `homomorphic.codec_driver` splits them for others.
     A worker that is absent has no say in an exponent; if all are, it is `EXPONENT_MIN`.
     """
 

@@ -17,7 +17,7 @@ from typer.testing import Result
 
 import netfold.commands.main
 import netfold.sim.report.compare
-import netfold.sim.report.html
+import netfold.sim.report.html_report
 import netfold.sim.run.run
 import netfold.sim.workload.data_sets
 from netfold.commands.listings import fit_table, profile_table, profiles_table
@@ -67,7 +67,9 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
 
         monkeypatch.setattr(netfold.sim.run.run, "run_scenario", run_scenario)
         monkeypatch.setattr(netfold.commands.main, "_read_scenario", lambda file, *others: file)
-        monkeypatch.setattr(netfold.sim.report.html, "build_report", lambda folder: folder / "report.html")
+        monkeypatch.setattr(
+            netfold.sim.report.html_report, "build_report", lambda folder: folder / "report.html"
+        )
         return calls
 
     return returns

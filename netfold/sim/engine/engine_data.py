@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import WORD_BITS, Merge
-from netfold.sim.engine.policies import FIXED
+from netfold.sim.engine.congestion_policies import FIXED
 from netfold.switch.program import ProgramSpec, default_program
 
 NEVER_PS = 2**63 - 1

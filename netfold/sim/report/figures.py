@@ -18,7 +18,7 @@ from matplotlib.transforms import Affine2D
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import groups_in, order_key, times_baseline
 from netfold.sim.report.heat_map import heat_map
-from netfold.sim.report.marks import Row, mark
+from netfold.sim.report.hover_text import Row, mark
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.over_time import message_times, over_time
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars

@@ -13,10 +13,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import telling
-from netfold.sim.report.marks import mark_points
+from netfold.sim.report.hover_text import mark_points
 from netfold.sim.report.training_curves import Looks, looks_of, plain_ticks
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.results.series import LINK_BUSY, QUANTITIES, QUEUE
+from netfold.sim.results.time_series import LINK_BUSY, QUANTITIES, QUEUE
 from netfold.units import PS_PER_US
 
 VARIANTS_MAX = 10

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import SCORE_AT_TIME, TIME_TO_TARGET, Group, groups_in
-from netfold.sim.report.marks import mark
+from netfold.sim.report.hover_text import mark
 from netfold.sim.report.over_time import is_far, time_axis
 from netfold.sim.report.training_curves import (
     TASKS_MAX,

@@ -26,13 +26,13 @@ from netfold.sim.report.answer import (
     spreads,
     times_baseline,
 )
-from netfold.sim.report.causes import sentence
+from netfold.sim.report.bottleneck_text import sentence
 from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
-from netfold.sim.report.display import Svg
 from netfold.sim.report.figures import drawers, figures
+from netfold.sim.report.html_page import inlined, template_of
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
-from netfold.sim.report.page import inlined, template_of
+from netfold.sim.report.result_display import Svg
 from netfold.sim.report.settings import setup
 from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
