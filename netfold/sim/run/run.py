@@ -77,8 +77,8 @@ def not_modelled(outcome: Outcome, is_verbose: bool) -> list[str]:
     if not favoured:
         return [f"Not modelled: {len(approximations)} simplifications; -v lists them"]
     return [
-        "Not modelled, though it can change the answer: hosts take no time per packet, and "
-        f"{' and '.join(favoured)} (see `hosts`); -v lists all {len(approximations)} simplifications"
+        "Not modelled, though it can change the answer: hosts take no time per packet (the key `hosts` gives "
+        f"them one), and {' and '.join(favoured)}; -v lists all {len(approximations)} simplifications"
     ]
 
 
