@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from netfold.errors import NAMES_SHOWN, DataError, names_hint
 from netfold.sim.report import words
-from netfold.sim.report.causes import because, sentence
+from netfold.sim.report.bottleneck_text import because, sentence
 from netfold.sim.report.words import format_value
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind, worst
-from netfold.sim.workload.recipe import ScoreMetric, metric_named
+from netfold.sim.workload.training_keys import ScoreMetric, metric_named
 from netfold.sim.workload.workload_keys import CHOICES
 
 Entry = Mapping[str, Any]

@@ -31,12 +31,12 @@ from netfold.sim.run.variant import (
     summary_of,
     workload_keys,
 )
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.resolve import Networks, resolve
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads
-from netfold.switch.programs import names_of
+from netfold.switch.program import names_of
 
 __all__ = ["APPROXIMATIONS", "Progress", "run_scenario", "run_variant", "summary_of_scenario"]
 

@@ -75,7 +75,7 @@ from netfold.sim.scenario.yaml_tree import (
     parse,
     read_source,
 )
-from netfold.sim.workload.hardware import HARDWARE
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import Profile
 

@@ -23,7 +23,7 @@ from netfold.sim.report.answer import (
     times_baseline,
     with_answer,
 )
-from netfold.sim.report.causes import because, sentence, short
+from netfold.sim.report.bottleneck_text import because, sentence, short
 from netfold.sim.report.compare import compare
 from netfold.sim.report.words import warnings
 from netfold.sim.results.folder import write_run

@@ -19,8 +19,8 @@ from netfold.errors import ScenarioError
 from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, telling, with_answer
 from netfold.sim.report.several_runs import joined
 from netfold.sim.report.words import digits, percent, time
+from netfold.sim.results.file_formats import TABLES, frame
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.results.format import TABLES, frame
 from netfold.sim.scenario.variant_keys import QuestionName
 from tests import ROOT
 from tests.command_line import run_command
