@@ -29,9 +29,10 @@ from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.programs import programs
+from netfold.topologies.ecmp import flow_key_plain
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import compile_network, flow_key_plain, path
+from netfold.topologies.network import compile_network, path
 from netfold.topologies.topology_files import from_json
 from tests.command_line import run_command
 from tests.sim.results.builders import RING, summary

@@ -44,7 +44,8 @@ from netfold.sim.collectives.schedule_costs import Estimate, Routed
 from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.engine_data import Flow, Operation, Overflow, Schedule
 from netfold.sim.workload.hardware import Device, charge_ps
-from netfold.topologies.network import Network, flow_key_plain
+from netfold.topologies.ecmp import flow_key_plain
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     import simpy

@@ -300,7 +300,7 @@ class Flow:
     words: NDArray[Any] | None
     received: NDArray[Any] | None  # written in place at the target
     sender: Sender
-    route: int  # picks among equal paths, see `topologies/network.py`
+    route: int  # picks among equal paths, see `topologies/ecmp.py`
     key: int
     job: int = 0
     """The job that its retransmissions are counted for."""

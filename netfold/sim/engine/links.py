@@ -24,7 +24,7 @@ from netfold.sim.engine.tables import (
     Table,
     World,
 )
-from netfold.topologies.network import way_of
+from netfold.topologies.ecmp import way_of
 
 # Links: packets in the queue, on the wire, and in flight; `put` puts them there.
 #

@@ -44,7 +44,7 @@ from netfold.sim.engine.tables import (
     transfers_at,
 )
 from netfold.switch.registers import ADD, MAX, SIGN, TABLE_ADD, merge_without_overflow
-from netfold.topologies.network import flow_key
+from netfold.topologies.ecmp import flow_key
 
 # What workers of a schedule hold, and how an arriving transfer is merged into it.
 #

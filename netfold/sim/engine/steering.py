@@ -22,7 +22,7 @@ from netfold.sim.engine.tables import (
     VIA,
     World,
 )
-from netfold.topologies.network import TURNS, way_of
+from netfold.topologies.ecmp import TURNS, way_of
 
 # A packet that a switch is to steer has that switch as its target, is `STEERED`, and goes to its `slot` after
 # that. So packets that nobody steers cost nothing more on their way.

@@ -143,7 +143,7 @@ PACKET = np.dtype(
         ("link", "i4"),  # it is on, or was last
         ("size_bytes", "i4"),
         ("owner", "i4"),  # stream row or flow row
-        ("route", "i4"),  # picks among equal ways: see `topologies/network.py`
+        ("route", "i4"),  # picks among equal ways: see `topologies/ecmp.py`
         ("unit", "i4"),  # unit of a stream; sequence number of a flow
         ("part", "i4"),  # packet within the unit; ACK: cumulative sequence
         ("transmission", "i4"),  # flows: transmission number; streams: PSN

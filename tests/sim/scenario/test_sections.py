@@ -30,8 +30,9 @@ from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
 from netfold.sim.workload.recording import AsRecorded
 from netfold.sim.workload.synthetic import SyntheticSpec
 from netfold.sim.workload.workload_keys import Evaluate, Training
+from netfold.topologies.ecmp import planned_key
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import Network, compile_network, next_links, planned_key
+from netfold.topologies.network import Network, compile_network, next_links
 from netfold.topologies.topology_files import to_json
 from tests.examples import examples
 from tests.registry import known

@@ -37,7 +37,8 @@ from netfold.sim.plan.plan import HostAllocation, custom_header_bytes, frame_of,
 from netfold.sim.workload.hardware import Device, memory_bps
 from netfold.switch.fit import Fit
 from netfold.switch.program import Demand, names_of
-from netfold.topologies.network import SWITCHES, Network, flow_key_plain, path, planned_key
+from netfold.topologies.ecmp import SWITCHES, flow_key_plain, planned_key
+from netfold.topologies.network import Network, path
 from netfold.units import PS_PER_S, TIME
 
 # Time that switches take for messages, for codecs that choose by it.
