@@ -130,7 +130,12 @@ def test_the_share_of_links_that_were_used_is_told(tmp_path: Path) -> None:
 def test_directions_are_told_apart_where_they_differ(
     counts: dict[str, tuple[int, int]] | None, text: str
 ) -> None:
-    used = counts and {name: {"used": part, "links": whole} for name, (part, whole) in counts.items()}
+    pairs = (counts or {}).items()
+    used = (
+        None
+        if counts is None
+        else {name: dict(zip(("used", "links"), pair, strict=True)) for name, pair in pairs}
+    )
 
     assert format_metric("links_used", {"links_used": used}) == text
 
