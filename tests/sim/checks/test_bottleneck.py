@@ -593,7 +593,7 @@ FLOAT_RING = ("codec={kind: none}", "collective={kind: ring}")
         ("25Gbps", (TREE + "}",), 4, "use more trees"),  # every leaf is linked to the tree's root
         ("25Gbps", (TREE + ", trees: 4}",), 16, ""),
         ("400Gbps", (TREE + "}",), 4, ""),  # the links of hosts are the bottleneck
-        ("100Gbps", FLOAT_RING, 4, ""),  # links of hosts are as busy
+        ("97Gbps", FLOAT_RING, 4, ""),  # links of hosts are as busy
         ("25Gbps", FLOAT_RING, 4, "use routing: spray, or more channels"),  # a flow leaves every leaf
         ("25Gbps", (*FLOAT_RING, "routing=spray"), 16, ""),
     ],
