@@ -42,12 +42,10 @@ from pydantic_core import (
 )
 
 from netfold.errors import ScenarioError, shown
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.kinds import registered
 from netfold.switch.profiles import Profile
-from netfold.switch.program import FORMATS
-from netfold.switch.programs import formats
+from netfold.switch.program import FORMATS, formats
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 from netfold.units import (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import MERGEABLE
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
