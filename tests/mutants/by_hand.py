@@ -153,7 +153,7 @@ CHANGES = (
     ("an absent worker counts", "present[worker] = «not message.is_absent→True»"),
     (
         "all engines have seed 1",
-        "self.world = «setup.new_world(network, rules, seed)→allocate.new_world(network, rules, 1)»",
+        "self.world = «table_setup.new_world(network, rules, seed)→table_setup.new_world(network, rules, 1)»",
     ),
     (
         "what answers a copy shares the fate of what answers the packet",
