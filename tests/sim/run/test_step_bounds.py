@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -21,7 +23,7 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.topologies.graph import hosts
 from netfold.topologies.kind import Topology
-from netfold.topologies.network import compile_network
+from netfold.topologies.network import Network, compile_network
 from tests.examples import examples
 from tests.pairs.scenario import small_network
 from tests.sim.scenes import entry_of, simulated
@@ -234,3 +236,50 @@ def test_the_least_cut_is_that_of_networkx(kind: str, workers: int, seed: int) -
     lasts_ps = max(bound.own_ps.max(), (crossing * bound.cut_ps).max(initial=0.0))
     assert received.tolist() == sent.tolist()
     assert lasts_ps == pytest.approx(8e12 / least_bps)
+
+
+def program_ps(network: Network, nodes: Sequence[int], is_merged: bool) -> float:
+    """The least time of a byte of every worker, by a linear program.
+
+    Each worker's byte flows to each other worker; where nothing is merged, all bytes flow to each worker at
+    the same time. No link carries more than its rate of any of these flows, which may share what they carry.
+    """
+    optimize = pytest.importorskip("scipy.optimize", reason="it is in the extra `exact`")
+    pairs = [([source], sink) for source in nodes for sink in nodes if source != sink]
+    if not is_merged:
+        pairs = [([source for source in nodes if source != sink], sink) for sink in nodes]
+    rows, count = len(network.nodes), network.rate_bps.size
+    outward = np.zeros((rows, count))
+    np.add.at(outward, (network.link_source, np.arange(count)), 1)
+    np.add.at(outward, (network.link_target, np.arange(count)), -1)
+    supply = np.zeros((len(pairs), rows))
+    is_open = np.zeros((len(pairs), count), np.bool_)
+    for number, (sources, sink) in enumerate(pairs):
+        supply[number, sources], supply[number, sink] = 1, -len(sources)
+        is_open[number] = ~network.is_host[network.link_target] | (network.link_target == sink)
+    every = np.eye(len(pairs))
+    byte_ps = 8e12 / network.rate_bps
+    found = optimize.linprog(
+        np.r_[np.zeros(is_open.size), 1],
+        A_ub=np.c_[np.kron(every, np.diag(byte_ps)), np.full(is_open.size, -1)],
+        b_ub=np.zeros(is_open.size),
+        A_eq=np.c_[np.kron(every, outward), np.zeros(supply.size)],
+        b_eq=supply.ravel(),
+        bounds=[*((0, None if may_pass else 0) for may_pass in is_open.ravel()), (0, None)],
+    )
+    return float(found.fun)
+
+
+@given(st.sampled_from(KINDS), st.integers(3, 5), st.booleans(), st.integers(0, 2**32 - 1))
+@examples(8, at_night=10)
+def test_no_linear_program_raises_the_bound(kind: str, workers: int, is_merged: bool, seed: int) -> None:
+    graph = registered(Topology)[kind](**small_network(kind, max(4, workers))).graph()
+    rates_bps = np.random.default_rng(seed).integers(1, 9, graph.number_of_edges()) * 10**9
+    for edge, rate_bps in zip(graph.edges, rates_bps.tolist(), strict=True):
+        graph.edges[edge]["rate_bps"] = rate_bps
+    network = compile_network(graph)
+    nodes = [network.nodes.index(name) for name in hosts(graph)[:workers]]
+    bound, sent = problem_bound(network, nodes), np.full(workers, 1.0)
+    received, crossing = bound.crossing_bytes(sent, is_merged=is_merged)
+    bound = replace(bound, farthest_ps=np.zeros(workers))  # rates alone
+    assert bound.time_ps(sent, received, crossing) == pytest.approx(program_ps(network, nodes, is_merged))
