@@ -17,7 +17,7 @@ import typer
 
 from netfold.commands import terminal
 from netfold.commands.main import app
-from netfold.sim.results.format import TABLES
+from netfold.sim.results.file_formats import TABLES
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from tests import generated

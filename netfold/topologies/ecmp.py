@@ -4,8 +4,8 @@ A flow has a key, and every node chooses among its equal links by a hash of the 
 switches hash the addresses and ports of a packet, each switch with a seed of its own (RFC 2992 analyses such
 hashes). So do these, and choices in a row do not depend on each other: among switches that share one hash
 function they would, and leave most links unused ("hash polarisation"). The hash is SplitMix64 (Steele, Lea
-and Flood, OOPSLA 2014), as in `kernels/keyed.py`. Compiled code calls `flow_key` and `way_of`; Python calls
-their twins, which return the same.
+and Flood, OOPSLA 2014), as in `kernels/keyed_random.py`. Compiled code calls `flow_key` and `way_of`;
+Python calls their twins, which return the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
+from netfold.kernels.keyed_random import Integer, mix, mix_plain, splitmix64, splitmix64_plain
 
 SWITCHES = -1
 """End of a flow that stands for the switches of its job."""

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64_plain
 from netfold.topologies.ecmp import flow_key, flow_key_plain, planned_key, way_of_plain
 from netfold.topologies.graph import (
     LinkSpec,

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import WORD_BITS, Merge
-from netfold.sim.engine.policies import FIXED
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import default_program
+from netfold.sim.engine.congestion_policies import FIXED
+from netfold.switch.program import ProgramSpec, default_program
 
 NEVER_PS = 2**63 - 1
 BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64

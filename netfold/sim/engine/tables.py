@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.sim.engine.congestion_policies import MEMORY
 from netfold.sim.engine.engine_data import SEGMENTS_MAX, Sender
 from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
-from netfold.sim.engine.policies import MEMORY
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
 from netfold.topologies.routing import Steering

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.keyed_random import mix_plain, splitmix64_plain
 from netfold.sim.collectives.in_network import aggregation_tree as candidates
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,

@@ -22,8 +22,8 @@ from netfold.sim.engine.tree_paths import receivers_of
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic
 from netfold.sim.plan.memory_footprint import Footprint
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.scenario.limits import JobSize
 from netfold.sim.scenario.resolve import summed_at_once
+from netfold.sim.scenario.run_limits import JobSize
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.learning_rate import Cosine, Linear, StepDecay
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
