@@ -24,7 +24,7 @@ from netfold.sim.engine.engine_data import Rule
 from netfold.sim.engine.tree_paths import into_switches, receivers_of
 from netfold.sim.network.stall import DID_TO_PACKETS
 from netfold.sim.plan.idle_network import clipped_sums
-from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
+from netfold.sim.plan.plan import Failure, JobPlan, PlannedFault, Reboot, VariantPlan
 from netfold.sim.results.records import (
     FALLEN_BACK,
     MISSED_FORECASTS,
@@ -730,7 +730,7 @@ def _cause(
             packets = f"{record.count} packet{'s' if record.count > 1 else ''}"
             did = f"{planned.kind} {DID_TO_PACKETS[fate]} {packets} on {planned.where}"
             return LeakCause(did, record.count)
-        case Reboot(clears_registers=True, switch=switch) if switch in switches:
+        case Reboot(clears_registers=True, switch=node) | Failure(switch=node) if node in switches:
             if "reboot" in program.reopened_by:
                 return LeakCause(f"{planned.kind} cleared {planned.where}")
     return None

@@ -371,6 +371,13 @@ class Engine(EngineSchedules):
     def flush(self, link: int) -> None:
         setup.flush(self.world, link)
 
+    def kill(self, link: int) -> None:
+        setup.kill(self.world, link)
+
+    def reroute(self, network: Network) -> None:
+        """Forward by the routes of a network with the same nodes and links (`topologies.rerouting`)."""
+        self.network, self.world = network, setup.with_routes(self.world, network)
+
     def restore(self, link: int) -> None:
         """Bring a link up again; waiting packets go first."""
         self._make_room(self._reserve)

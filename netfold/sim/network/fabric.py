@@ -500,15 +500,16 @@ class Fabric:
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine
         opened_ps = max((last_ps for _, last_ps in self._opened.values()), default=0)
-        counters, down, corrupting = engine.link_counters(), engine.down_links(), self._corrupting()
+        counters = engine.link_counters()
+        states = engine.down_links(), self._corrupting(), engine.dead_links()
         snapshot = Snapshot(
             network=engine.network,
             names=self._names,
             jobs=self._jobs,
             time_ps=engine.now_ps,
             quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
-            outcomes=link_outcomes(self._watched, counters, down, corrupting),
-            total_outcomes=link_outcomes(None, counters, down, corrupting),
+            outcomes=link_outcomes(self._watched, counters, *states),
+            total_outcomes=link_outcomes(None, counters, *states),
             disturbances=engine.disturbances(),
             opened=self._opened,
             flows=[*self._flows.values(), *self._transfers()],

@@ -107,6 +107,18 @@ class LinksDown:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Links, perhaps all those of a switch, that drop what is put on them in [from, until)."""
+
+    links: tuple[int, ...]
+    reroute_ps: int
+    """How long after it begins, and after it ends, routes change; NEVER_PS: they do not."""
+    from_ps: int
+    until_ps: int
+    switch: int | None = None  # node, which loses its registers
+
+
+@dataclass(frozen=True)
 class LinksSlower:
     """Links with a lower rate in [from, until)."""
 
@@ -169,9 +181,20 @@ def _duration(from_ps: int, until_ps: int) -> str:
     return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
 
 
-Change = LinksDown | LinksSlower | Reboot | Stop
+Change = LinksDown | Failure | LinksSlower | Reboot | Stop
 WorkerEffect = Stop | LateStart | HostSlowdown
 Effect = Rule | Change | WorkerEffect
+
+
+def moments_ps(effect: Change | Rule) -> tuple[int, ...]:
+    """When an effect begins, ends, and when routes leave out the links of a failure and take them in again.
+
+    A failure that is over by then changes no route.
+    """
+    ends_ps = effect.from_ps, effect.until_ps
+    if isinstance(effect, Failure) and effect.from_ps + effect.reroute_ps < effect.until_ps:
+        return *ends_ps, *(time_ps + effect.reroute_ps for time_ps in ends_ps)
+    return ends_ps
 
 
 @dataclass(frozen=True)
@@ -195,6 +218,9 @@ class PlannedFault:
                 return ""
             case Stop() as effect if effect.is_crash:
                 return ""
+            case Failure(reroute_ps=reroute_ps) as effect:
+                after = "never" if reroute_ps == NEVER_PS else f"after {TIME.format(reroute_ps)}"
+                return f"{_duration(effect.from_ps, effect.until_ps)}, rerouted {after}"
             case LinksDown() | Reboot() | Stop() | LateStart() as effect:
                 return _duration(effect.from_ps, effect.until_ps)
 
@@ -220,8 +246,8 @@ class FaultPlan:
     def last_change_ps(self) -> int:
         """Time of the last change of the network or of packet faults; 0 if there is none."""
         effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
-        times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
-        return max(times, default=0)
+        times = (time_ps for effect in effects for time_ps in moments_ps(effect))
+        return max((time_ps for time_ps in times if time_ps < NEVER_PS), default=0)
 
     def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
         return tuple(self._condition(job, worker) for worker in range(workers_count))

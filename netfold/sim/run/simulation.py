@@ -20,6 +20,7 @@ from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
 from netfold.sim.plan.plan import (
     Change,
+    Failure,
     FaultPlan,
     JobPlan,
     LinksDown,
@@ -27,6 +28,7 @@ from netfold.sim.plan.plan import (
     Reboot,
     Stop,
     VariantPlan,
+    moments_ps,
 )
 from netfold.sim.plan.prices import Bill, bill_of
 from netfold.sim.results.metrics import VariantFacts
@@ -49,7 +51,8 @@ class FaultDriver:
     """A SimPy process that applies the changes of a plan, and records the injected faults.
 
     Where faults overlap, a link is down while any of them holds it down, and has the rate of the one that
-    began last (of those that began together: the last in the scenario), or else its configured rate.
+    began last (of those that began together: the last in the scenario), or else its configured rate. A link
+    that has failed loses packets until it is up again. Routes leave it out until no failure asks for that.
 
     Parameters
     ----------
@@ -57,6 +60,8 @@ class FaultDriver:
         (links,) of the network as built.
     note
         Called for every change when it begins.
+    reroute
+        Called when routes change, with the rows of the links that they leave out from then on.
     """
 
     def __init__(
@@ -66,37 +71,49 @@ class FaultDriver:
         plan: FaultPlan,
         rates_bps: NDArray[Any],
         note: Callable[[Change], None] = lambda change: None,
+        reroute: Callable[[list[int]], None] = lambda links: None,
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
-        self._note = note
+        self._note, self._reroute = note, reroute
+        self._left_out: Counter[int] = Counter()  # failures for which routes leave a link out, by link
         self._holds: Counter[int] = Counter()  # faults that hold a link down now, by link
         self._slowed: dict[int, list[LinksSlower]] = {}  # each link's, in the order in which they began
         self._applied: set[int] = set()
         self.process = environment.process(self._run())
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        moments = []
-        for index, fault in enumerate(self._plan.faults):
-            if isinstance(fault.effect, Change):
-                moments.append((fault.effect.from_ps, index, False))
-                if fault.effect.until_ps != NEVER_PS:
-                    moments.append((fault.effect.until_ps, index, True))
-        for time_ps, fault_index, is_end in sorted(moments):
+        moments = [
+            (time_ps, index, phase)
+            for index, fault in enumerate(self._plan.faults)
+            if isinstance(fault.effect, Change)
+            for phase, time_ps in enumerate(moments_ps(fault.effect))
+            if time_ps < NEVER_PS
+        ]
+        for time_ps, fault_index, phase in sorted(moments):
             yield self._environment.timeout(time_ps - int(self._environment.now))
             self._engine.advance(time_ps)
             effect = self._plan.faults[fault_index].effect
             assert isinstance(effect, Change)
-            if is_end:
-                self._end(effect)
-            else:
+            if phase == 0:
                 self._begin(effect)
                 self._applied.add(fault_index)
+            elif phase == 1:
+                self._end(effect)
+            elif isinstance(effect, Failure):
+                self._left_out.update(dict.fromkeys(effect.links, 1 if phase == 2 else -1))
+                self._reroute(sorted(+self._left_out))
 
     def _begin(self, change: Change) -> None:
         self._note(change)
         match change:
             case LinksDown():
                 self._hold_down(change.links)
+            case Failure():
+                self._hold_down(change.links)
+                for link in change.links:
+                    self._engine.kill(link)
+                if change.switch is not None:
+                    self._engine.clear(change.switch)
             case LinksSlower():
                 for link in change.links:
                     self._slowed.setdefault(link, []).append(change)
@@ -113,7 +130,7 @@ class FaultDriver:
 
     def _end(self, change: Change) -> None:
         match change:
-            case LinksDown() | Reboot():
+            case LinksDown() | Failure() | Reboot():
                 if isinstance(change, Reboot):
                     self._flush(change)
                 for link in change.links:
@@ -219,7 +236,7 @@ class Simulation:
         """Where links fail, the paths that a schedule takes are not known."""
         bound, network = collectives()[job.collective.kind].bound, self.variant.network
         has_failures = any(
-            isinstance(fault.effect, LinksDown | Reboot) for fault in self.variant.faults.faults
+            isinstance(fault.effect, LinksDown | Failure | Reboot) for fault in self.variant.faults.faults
         )
         schedule = None
         if bound is not None and not has_failures:

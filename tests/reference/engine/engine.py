@@ -52,6 +52,7 @@ class ReferenceEngine:
         fabric = self.fabric
         self.set_rate, self.cut, self.flush = fabric.set_rate, fabric.cut, fabric.flush
         self.restore, self.crash, self.pause = fabric.restore, fabric.crash, fabric.pause
+        self.kill, self.reroute = fabric.kill, fabric.reroute
 
     @property
     def now_ps(self) -> int:

@@ -249,7 +249,7 @@ class Change(NamedTuple):
 
     time_ps: int
     name: str  # of the engine's method
-    arguments: tuple[int, ...]
+    arguments: tuple[int, ...]  # of `reroute`: links
 
 
 @dataclass(frozen=True)
@@ -560,6 +560,20 @@ def changes(draw: st.DrawFn, network: Network) -> Change:
 
 
 @st.composite
+def failures(draw: st.DrawFn, network: Network) -> list[Change]:
+    """Now and then some links fail and perhaps return; routes leave them out later, or sooner, or never."""
+    if draw(st.booleans()):
+        return []
+    links = draw(st.sets(st.integers(0, len(network.link_names) - 1), min_size=1, max_size=4))
+    told = [Change(draw(SOON), name, (link,)) for link in links for name in ("cut", "kill", "restore")]
+    if network.policy.can_reroute:
+        told += [Change(draw(SOON), "reroute", failed) for failed in (tuple(links), ())]
+    times_ps = sorted(change.time_ps for change in told)
+    order = sorted(told, key=lambda change: ("cut", "kill", "reroute", "restore").index(change.name))
+    return [change._replace(time_ps=time_ps) for change, time_ps in zip(order, times_ps, strict=True)]
+
+
+@st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Anything goes: some of these plans never end."""
     network = draw(networks())
@@ -574,7 +588,7 @@ def plans(draw: st.DrawFn) -> Plan:
         [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp],
         draw(st.lists(flows(network), max_size=3)),
         struck,
-        draw(st.lists(changes(network), max_size=6)),
+        [*draw(st.lists(changes(network), max_size=6)), *draw(failures(network))],
     )
 
 
