@@ -689,7 +689,7 @@ class Policy:
 
     @property
     def can_reroute(self) -> bool:
-        """Whether it has routes on what is left of a network; see `topologies.rerouting`."""
+        """Whether it has routes on what is left of a network; see `topologies.network.rerouted`."""
         return self.make_tables is _minimal and self.find_detours is None
 
     @property

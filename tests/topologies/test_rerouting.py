@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies.network import compile_network, next_links
-from netfold.topologies.rerouting import rerouted
+from netfold.topologies.network import compile_network, next_links, rerouted
 from tests.examples import examples
 from tests.topologies.graphs import KINDS, topologies
 

@@ -635,9 +635,7 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
     """Packet counts of the programs, by the node of their switch."""
     programs: dict[int, _Programs] = {}
     for job, points in zip(variant.jobs, counters, strict=True):
-        places = [
-            (tree, index) for tree in job.collective.aggregations for index in range(len(tree.switches))
-        ]
+        places = [(tree, index) for tree in job.collective.trees for index in range(len(tree.switches))]
         for (tree, switch_index), counted in zip(places, points, strict=True):
             node, receivers = tree.switches[switch_index], len(receivers_of(tree, switch_index))
             before, packets = (
@@ -707,7 +705,7 @@ def _format_leaks(leaks: Sequence[str]) -> str:
 
 def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
     """Injected faults on the paths into the job's switches that leave slots or entries occupied."""
-    trees = job.collective.aggregations
+    trees = job.collective.trees
     if not trees:
         return ()
     switches = {node for tree in trees for node in tree.points}

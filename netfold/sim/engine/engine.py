@@ -375,7 +375,7 @@ class Engine(EngineSchedules):
         setup.kill(self.world, link)
 
     def reroute(self, network: Network) -> None:
-        """Forward by the routes of a network with the same nodes and links (`topologies.rerouting`)."""
+        """Forward by the routes of a network with the same nodes and links, such as `rerouted`."""
         self.network, self.world = network, setup.with_routes(self.world, network)
 
     def restore(self, link: int) -> None:
@@ -385,6 +385,9 @@ class Engine(EngineSchedules):
 
     def clear(self, switch: int) -> None:
         setup.clear(self.world, switch)
+
+    def abandon(self, job: int) -> None:
+        setup.abandon(self.world, job)
 
     def release_job(self, job: int) -> None:
         setup.release(self.world, job)

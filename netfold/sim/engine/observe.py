@@ -729,10 +729,6 @@ class EngineViews:
     def down_links(self) -> list[int]:
         return down_links(self.world)
 
-    def dead_links(self) -> list[int]:
-        # Those of `down_links` that drop all packets.
-        return [link for link in self.down_links() if self.world.links[link].is_dead]
-
     def sent_bytes(self, link: int) -> int:
         return int(plain(self.world.links)["sent_bytes"][link])
 

@@ -416,6 +416,13 @@ def lose(world: World, packet: int) -> None:
     free_packet(world, packet)
 
 
+def abandon(world: World, job: int) -> None:
+    """Close the streams of a job of slots; what is on its way for them is stale."""
+    rows = np.flatnonzero(world.streams["job"] == job)
+    world.streams["is_open"][rows] = 0
+    world.streams["armed_ps"][rows], world.streams["armed_order"][rows] = NEVER, -1
+
+
 def clear(world: World, switch: int) -> None:
     """Reset all registers of a switch, and the packet numbers it keeps for workers."""
     world.clock[0].lost_ps = world.clock[0].now_ps

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 import networkx as nx
@@ -72,6 +73,8 @@ class CollectivePlan:
     """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
+    standby: Mapping[int, tuple[Job, ...]] = field(default_factory=dict)
+    """The trees that take the place of all before at a time in ps, when routes leave out what has failed."""
     passes: tuple[int, int] = (1, 0)
     """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
     tables_bytes: int = 0
@@ -83,6 +86,11 @@ class CollectivePlan:
     @property
     def aggregation(self) -> Job | None:
         return self.aggregations[0] if self.aggregations else None
+
+    @property
+    def trees(self) -> tuple[Job, ...]:
+        """All that it may ever use."""
+        return (*self.aggregations, *chain.from_iterable(self.standby.values()))
 
     @property
     def overflow(self) -> Overflow:
@@ -248,6 +256,19 @@ class FaultPlan:
         effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
         times = (time_ps for effect in effects for time_ps in moments_ps(effect))
         return max((time_ps for time_ps in times if time_ps < NEVER_PS), default=0)
+
+    @property
+    def reroutes(self) -> dict[int, list[int]]:
+        """Rows of the links that routes leave out, by the times in ps from which on they do."""
+        effects = (fault.effect for fault in self.faults if isinstance(fault.effect, Failure))
+        failures = [(moments_ps(effect)[2:], effect.links) for effect in effects]
+        times = sorted({time_ps for ends_ps, _ in failures for time_ps in ends_ps if time_ps < NEVER_PS})
+        return {
+            time_ps: sorted(
+                {link for ends, links in failures if ends and ends[0] <= time_ps < ends[1] for link in links}
+            )
+            for time_ps in times
+        }
 
     def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
         return tuple(self._condition(job, worker) for worker in range(workers_count))

@@ -28,7 +28,6 @@ from netfold.sim.plan.plan import (
     Reboot,
     Stop,
     VariantPlan,
-    moments_ps,
 )
 from netfold.sim.plan.prices import Bill, bill_of
 from netfold.sim.results.metrics import VariantFacts
@@ -52,7 +51,7 @@ class FaultDriver:
 
     Where faults overlap, a link is down while any of them holds it down, and has the rate of the one that
     began last (of those that began together: the last in the scenario), or else its configured rate. A link
-    that has failed loses packets until it is up again. Routes leave it out until no failure asks for that.
+    that has failed drops packets until it is up again.
 
     Parameters
     ----------
@@ -75,33 +74,32 @@ class FaultDriver:
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
         self._note, self._reroute = note, reroute
-        self._left_out: Counter[int] = Counter()  # failures for which routes leave a link out, by link
         self._holds: Counter[int] = Counter()  # faults that hold a link down now, by link
         self._slowed: dict[int, list[LinksSlower]] = {}  # each link's, in the order in which they began
         self._applied: set[int] = set()
         self.process = environment.process(self._run())
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        moments = [
-            (time_ps, index, phase)
-            for index, fault in enumerate(self._plan.faults)
-            if isinstance(fault.effect, Change)
-            for phase, time_ps in enumerate(moments_ps(fault.effect))
-            if time_ps < NEVER_PS
-        ]
-        for time_ps, fault_index, phase in sorted(moments):
+        faults, reroutes = self._plan.faults, self._plan.reroutes
+        moments = [(time_ps, len(faults), False) for time_ps in reroutes]
+        for index, fault in enumerate(faults):
+            if isinstance(fault.effect, Change):
+                moments.append((fault.effect.from_ps, index, False))
+                if fault.effect.until_ps != NEVER_PS:
+                    moments.append((fault.effect.until_ps, index, True))
+        for time_ps, fault_index, is_end in sorted(moments):
             yield self._environment.timeout(time_ps - int(self._environment.now))
             self._engine.advance(time_ps)
-            effect = self._plan.faults[fault_index].effect
+            if fault_index == len(faults):
+                self._reroute(reroutes[time_ps])
+                continue
+            effect = faults[fault_index].effect
             assert isinstance(effect, Change)
-            if phase == 0:
+            if is_end:
+                self._end(effect)
+            else:
                 self._begin(effect)
                 self._applied.add(fault_index)
-            elif phase == 1:
-                self._end(effect)
-            elif isinstance(effect, Failure):
-                self._left_out.update(dict.fromkeys(effect.links, 1 if phase == 2 else -1))
-                self._reroute(sorted(+self._left_out))
 
     def _begin(self, change: Change) -> None:
         self._note(change)
@@ -259,7 +257,7 @@ class Simulation:
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its trees, each with the root first, then the splits of its results."""
         nodes = self.variant.network.nodes
-        return [nodes[switch] for tree in job.collective.aggregations for switch in tree.switches]
+        return [nodes[switch] for tree in job.collective.trees for switch in tree.switches]
 
     def facts(
         self, job: JobPlan, running: RunningJob, links: list[LinkRecord], ending: Ending
@@ -267,7 +265,7 @@ class Simulation:
         """Facts for the summary of a job, after the end of the simulation."""
         collective, workload = running.collective, running.workload
         points = collective.switch_counters()
-        trees = job.collective.aggregations
+        trees = job.collective.trees
         roots = [points[sum(len(other.switches) for other in trees[:i])] for i in range(len(trees))]
         sent = sum(links[up].packets for up, _ in host_links(self.variant, job))
         again = collective.retransmitted_packets()

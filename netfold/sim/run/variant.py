@@ -47,8 +47,7 @@ from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads
-from netfold.topologies.network import Network
-from netfold.topologies.rerouting import rerouted
+from netfold.topologies.network import Network, rerouted
 from netfold.units import PS_PER_MS
 
 # The results of a run, before they are written to a folder.
@@ -298,7 +297,7 @@ def _run_variant(
         variant.faults,
         variant.network.rate_bps,
         note,
-        lambda failed: engine.reroute(rerouted(variant.network, variant.graph, failed)),
+        lambda failed: fabric.reroute(rerouted(variant.network, variant.graph, failed)),
     )
     simulation = Simulation(environment, fabric, variant, reporter, workloads)
     after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)

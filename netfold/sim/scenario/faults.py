@@ -86,8 +86,7 @@ class FaultSite:
         ]
         matched: set[int] = set()
         for pattern in patterns:
-            is_of_edges = "-" in pattern and "->" not in pattern
-            named = edges if is_of_edges else names.items()
+            named = edges if "-" in pattern and "->" not in pattern else names.items()
             rows = [row for name, row in named if fnmatchcase(name, pattern)]
             if not rows:
                 raise self.error(
@@ -108,16 +107,6 @@ class FaultSite:
         node = network.nodes.index(switch)
         leading = network.link_source == node
         return node, np.flatnonzero(leading | (network.link_target == node)), np.flatnonzero(leading)
-
-    def check_reroute(self) -> None:
-        policy = self.network.policy
-        if not policy.can_reroute:
-            others = [name for name, other in POLICIES.items() if other.can_reroute]
-            raise self.error(
-                "reroute",
-                f"routing {policy.kind} finds no other paths when links have failed",
-                f"use routing: {' or '.join(others)}, or reroute: never",
-            )
 
     def job_number(self, job: str | None) -> int:
         names = [workers.name for workers in self.jobs]
@@ -173,6 +162,13 @@ def plan_faults(
             planned.append(fault.planned(FaultSite(network, jobs, index, error)))
     mistakes.raise_any()
     plan = FaultPlan(tuple(planned))
+    if plan.reroutes and not network.policy.can_reroute:
+        raise error(
+            "routing",
+            f"routing {network.policy.kind} finds no other paths when links have failed",
+            f"use {' or '.join(name for name, policy in POLICIES.items() if policy.can_reroute)}, "
+            "or faults with reroute: never",
+        )
     _check_factors(plan, jobs, error)
     if len(plan.rules) > RULES_MAX:
         raise error(
@@ -373,7 +369,6 @@ class LinkDown(LinkFault):
         links, network = site.links(self.links), site.network
         if self.reroute_ps == "never":
             return LinksDown(links, self.at_ps, self.end_ps)
-        site.check_reroute()
         of_hosts = network.is_host[network.link_source] | network.is_host[network.link_target]
         if of_hosts[[*links]].any():
             name = network.link_names[next(link for link in links if of_hosts[link])]
@@ -409,16 +404,26 @@ class LinkRate(LinkFault):
         return LinksSlower(links, self.rate_bps, self.at_ps, self.end_ps)
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
-class SwitchReboot(Fault):
-    """A switch that loses its registers, its tables, or both."""
+class SwitchFault(Fault, ABC):
+    """Affects a switch."""
 
-    kind: ClassVar[str] = "switch_reboot"
     switch: str
     """Name of the switch."""
     at_ps: Time
     """When it happens."""
+
+    @property
+    def where(self) -> str:
+        return self.switch
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SwitchReboot(SwitchFault):
+    """A switch that loses its registers, its tables, or both."""
+
+    kind: ClassVar[str] = "switch_reboot"
     clears: Literal["registers", "tables", "both"] = "both"
     """registers: all partial sums are lost, and the switch continues at once; tables: it neither forwards nor
     aggregates, as if all its ports were down, until the controller has reinstalled them."""
@@ -432,10 +437,6 @@ class SwitchReboot(Fault):
                 "cleared registers are usable at once",
                 "remove for, or use clears: tables or clears: both",
             )
-
-    @property
-    def where(self) -> str:
-        return self.switch
 
     def effect(self, site: FaultSite) -> Reboot:
         switch, touching, leading = site.switch_links(self.switch)
@@ -451,29 +452,19 @@ class SwitchReboot(Fault):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class SwitchDown(Fault):
+class SwitchDown(SwitchFault):
     """A switch that fails. It loses its registers and all packets on its links, which drop later packets."""
 
     kind: ClassVar[str] = "switch_down"
-    switch: str
-    """Name of the switch."""
-    at_ps: Time
-    """When it fails."""
     duration_ps: Annotated[Duration | None, Field(alias="for")] = None
     """How long until it returns; by default it does not."""
     reroute_ps: Annotated[RerouteTime, Field(alias="reroute")] = 50 * 10**9
     """How long after it fails, and after it returns, routes change (50ms: what operators expect of protection
     switching, ITU-T G.841); never: they do not change."""
 
-    @property
-    def where(self) -> str:
-        return self.switch
-
     def effect(self, site: FaultSite) -> Failure:
         switch, touching, _ = site.switch_links(self.switch)
         reroute_ps = NEVER_PS if self.reroute_ps == "never" else self.reroute_ps
-        if reroute_ps < NEVER_PS:
-            site.check_reroute()
         end_ps = NEVER_PS if self.duration_ps is None else self.at_ps + self.duration_ps
         return Failure(tuple(touching.tolist()), reroute_ps, self.at_ps, end_ps, switch)
 

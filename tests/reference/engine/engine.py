@@ -169,6 +169,13 @@ class ReferenceEngine:
         completions, self._completions = self._completions, []
         return completions
 
+    def abandon(self, job: int) -> None:
+        """Close all streams of a job."""
+        aggregation = self.jobs[job]
+        assert not isinstance(aggregation, AtpJob)
+        for worker in aggregation.workers:
+            worker.close()
+
     def clear(self, switch: int) -> None:
         """Set all registers of a switch as they were at the start."""
         self.fabric.lost_ps = self.fabric.now_ps

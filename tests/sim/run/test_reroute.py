@@ -7,6 +7,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from netfold.sim.engine.engine_data import Segment
+from netfold.sim.network.fabric import unread
 from netfold.sim.run.variant import VariantResult
 from netfold.topologies.graph import hosts
 from netfold.topologies.kinds.leaf_spine import LeafSpine
@@ -95,10 +97,82 @@ def test_where_no_route_leads_round_a_failure_the_job_stalls_and_says_so(
     assert f"link {dead} has failed: it dropped " in str(entry_of(result)["diagnosis"])
 
 
+SPINES = (
+    "{kind: leaf_spine, leaves: 2, spines: 3, hosts_per_leaf: 2, rate: 100Gbps, delay: 1us, switch: ideal}"
+)
+IN_SWITCHES = (
+    *(f"topology={SPINES}", "routing=ecmp", "workers={count: 4, placement: pack}"),
+    *("workload.elements=30_000", "codec={kind: fixed_point}"),
+)
+SPINE0 = "kind: switch_down, switch: spine0, at: 12us, reroute: 5us"
+
+
+def aggregated(folder: Path, keys: str, *faults: str, sets: tuple[str, ...] = ()) -> VariantResult:
+    collective = f"collective={{kind: in_network, switch: spine0, {keys}}}"
+    return failing(folder, *faults, sets=(*IN_SWITCHES, *sets, collective))
+
+
+@pytest.mark.parametrize("aggregators", ["one", "tree", "core"])
+@pytest.mark.parametrize("program", ["switchml", "tree"])
+@pytest.mark.parametrize("skew_us", [1, 7])
+def test_trees_are_rebuilt_on_other_switches(
+    tmp_path: Path, program: str, aggregators: str, skew_us: int
+) -> None:
+    """The root fails in the first step, and another spine, perhaps the next root, in a later one."""
+    fails = (SPINE0, "kind: switch_down, switch: spine1, at: 40us, reroute: 5us")
+    if (program, aggregators) == ("tree", "one"):
+        fails = fails[:1]  # the second switch would be between switches of the tree
+    skew = f"kind: start_skew, worker: 1, delay: {skew_us}us"
+    result = aggregated(tmp_path, f"program: {program}, aggregators: {aggregators}", *fails, skew)
+    (facts,) = result.facts.values()
+    roots = {str(counts["switch"]) for counts in facts.switches if counts["results"]}
+
+    assert verdict_of(result) == "pass"
+    assert "spine0" in roots
+    assert roots - {"spine0"} if aggregators != "core" else roots >= {"spine1", "spine2"}
+
+
+def test_workers_with_a_result_send_for_those_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a result for workers of a rack follow each other, so a failure may come between them."""
+    repeated = []
+
+    def noted(segment: Segment) -> Segment:
+        repeated.append(segment)
+        return unread(segment)
+
+    monkeypatch.setattr("netfold.sim.network.fabric.unread", noted)
+    for at_ns in range(14_000, 16_000, 250):
+        fails = f"kind: switch_down, switch: spine0, at: {at_ns}ns, reroute: 1us"
+        small = ("workload.elements=256", "workload.steps=2")
+
+        assert verdict_of(aggregated(tmp_path, "aggregators: one", fails, sets=small)) == "pass"
+    assert repeated
+
+
+@pytest.mark.parametrize(
+    ("keys", "workers", "fails", "why"),
+    [
+        ("program: atp", 3, SPINE0, "in_network with program atp does not rebuild it"),
+        ("aggregators: tree", 4, SPINE0.replace("spine0", "leaf1"), "so are some of its hosts"),
+    ],
+)
+def test_a_tree_that_is_not_rebuilt_is_reported(
+    tmp_path: Path, keys: str, workers: int, fails: str, why: str
+) -> None:
+    sets = (f"workers={workers}", "codec={kind: fixed_point, factor: 1e6}")
+    result = aggregated(tmp_path, keys, fails, sets=sets)
+    (facts,) = result.facts.values()
+
+    assert verdict_of(result) == "stalled"
+    assert f"from 17us on switches of its tree are cut off, and {why}" in facts.warnings
+
+
 def test_policies_without_other_routes_are_refused(tmp_path: Path) -> None:
     fails = "faults=[{kind: link_down, links: [leaf0-spine0], at: 0s, reroute: 1ms}]"
 
     assert refused(tmp_path, fails, "routing=valiant", text=TEXT) == (
-        "--set: faults.0.reroute: routing valiant finds no other paths when links have failed\n"
-        "  use routing: ecmp or spray or adaptive or flowlet, or reroute: never"
+        "--set: routing: routing valiant finds no other paths when links have failed\n"
+        "  use ecmp or spray or adaptive or flowlet, or faults with reroute: never"
     )

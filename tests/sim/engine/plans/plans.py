@@ -574,6 +574,15 @@ def failures(draw: st.DrawFn, network: Network) -> list[Change]:
 
 
 @st.composite
+def abandoned(draw: st.DrawFn, made: Sequence[tuple[Job, list[Exchange]]]) -> list[Change]:
+    """Now and then a job of slots without timers is given up."""
+    numbers = [number for number, (job, _) in enumerate(made) if job.program.is_all_or_nothing]
+    if not numbers or draw(st.integers(0, 2)):
+        return []
+    return [Change(draw(SOON), "abandon", (draw(st.sampled_from(numbers)),))]
+
+
+@st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Anything goes: some of these plans never end."""
     network = draw(networks())
@@ -582,13 +591,15 @@ def plans(draw: st.DrawFn) -> Plan:
     every = [program for program in runnable().values() if program is not ATP]
     bases = draw(st.sampled_from([[0], [0], [0, 20], []]))
     atp = draw(st.lists(atp_jobs(network), max_size=2))
+    made = [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp]
+    accidents = [*draw(st.lists(changes(network), max_size=6)), *draw(failures(network))]
     return Plan(
         network,
         draw(st.integers(0, 2**63)),
-        [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp],
+        made,
         draw(st.lists(flows(network), max_size=3)),
         struck,
-        [*draw(st.lists(changes(network), max_size=6)), *draw(failures(network))],
+        [*accidents, *draw(abandoned(made))],
     )
 
 

@@ -28,8 +28,7 @@ from netfold.sim.engine.engine_data import (
 )
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
-from netfold.topologies.network import Network
-from netfold.topologies.rerouting import rerouted
+from netfold.topologies.network import Network, rerouted
 from tests.reference.atp.atp_job import AtpJob
 from tests.reference.atp.switch import FREE
 from tests.reference.codecs.codecs import quantise

@@ -33,6 +33,7 @@ from tests.sim.engine.plans.plans import (
     Plan,
     Wanted,
     Words,
+    abandoned,
     atp_jobs,
     changes,
     fabrics,
@@ -85,7 +86,7 @@ def plan_of(
     struck = some(draw, rules(network), (0, 3)) if struck is None else struck
     accidents = some(draw, changes(network), (0, changed)) + some(draw, reboots(network), (0, rebooted))
     if changed:
-        accidents += draw(failures(network))
+        accidents += draw(failures(network)) + draw(abandoned(made))
     return Plan(network, draw(RUN_SEEDS), made, some(draw, flows(network), sent), struck, accidents)
 
 
