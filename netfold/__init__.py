@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from netfold import testing, topology
     from netfold.api import Run, calibrate, compare, explain, load, run, validate
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
-    from netfold.homomorphic.codecs import codec_kinds as codecs
+    from netfold.homomorphic.codec import codec_kinds as codecs
     from netfold.kinds import register
     from netfold.sim.capture.capture import capture
     from netfold.sim.report.compare import Comparison
@@ -92,7 +92,7 @@ _LOCATIONS = {
     "SweepResult": "netfold.sim.studies.sweep_output:SweepResult",
     "calibrate": "netfold.api:calibrate",
     "capture": "netfold.sim.capture.capture:capture",
-    "codecs": "netfold.homomorphic.codecs:codec_kinds",
+    "codecs": "netfold.homomorphic.codec:codec_kinds",
     "compare": "netfold.api:compare",
     "explain": "netfold.api:explain",
     "fold": "netfold.sim.studies.codec_study:fold",

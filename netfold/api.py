@@ -23,12 +23,12 @@ from netfold.sim.keys import written
 from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
-from netfold.sim.report.display import Shown, Svg
-from netfold.sim.results import arrays
+from netfold.sim.report.result_display import Shown, Svg
 from netfold.sim.results import folder as reader
-from netfold.sim.results.format import plain_frame, schema
+from netfold.sim.results import kept_arrays
+from netfold.sim.results.file_formats import plain_frame, schema
 from netfold.sim.results.records import CheckRecord
-from netfold.sim.results.series import LINK_BUSY
+from netfold.sim.results.time_series import LINK_BUSY
 from netfold.sim.run.named_files import setups
 from netfold.sim.scenario.load import Given, running_code, scenario_of, sets_of
 from netfold.sim.scenario.load import load as load_scenario
@@ -155,7 +155,7 @@ class Run(Shown):
         other they have as many elements as `totals(step)`, at the same places. Errors are those of
         `gradients`.
         """
-        return arrays.read(self._array_file("weights", variant), "weights", steps)
+        return kept_arrays.read(self._array_file("weights", variant), "weights", steps)
 
     def link_series(self, variant: str = "") -> pl.DataFrame:
         """How busy the three busiest links of a variant's network were over time, each in a column.
@@ -179,7 +179,7 @@ class Run(Shown):
         return row
 
     def _of_buckets(self, kept: str, step: int, bucket: int | None, variant: str) -> NDArray[np.float32]:
-        buckets = arrays.read(self._array_file(kept, variant), kept, step)
+        buckets = kept_arrays.read(self._array_file(kept, variant), kept, step)
         if bucket is None:
             return np.concatenate([buckets[name] for name in sorted(buckets, key=int)], axis=-1)
         if str(bucket) not in buckets:
@@ -190,8 +190,8 @@ class Run(Shown):
         """The file of a variant's arrays."""
         label = self._label(variant)
         if label not in self.summary.get("arrays", {}):
-            raise arrays.not_kept(self.path, kept)
-        return self.path / arrays.file_name(label)
+            raise kept_arrays.not_kept(self.path, kept)
+        return self.path / kept_arrays.file_name(label)
 
     def _label(self, variant: str) -> str:
         """The only variant, or the named one."""
@@ -214,7 +214,7 @@ class Run(Shown):
         DataError
             There is no figure of that name, or it has nothing to show.
         """
-        from netfold.sim.report.html import draw  # late: matplotlib is slow to import
+        from netfold.sim.report.html_report import draw  # late: matplotlib is slow to import
 
         return draw(self._folder, name)
 
@@ -228,7 +228,7 @@ class Run(Shown):
         UnwrittenError
             The folder cannot be written.
         """
-        from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
+        from netfold.sim.report.html_report import build_report  # late: matplotlib is slow to import
 
         return build_report(self.path)
 

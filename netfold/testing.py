@@ -41,7 +41,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Drift, Sums, count_inexact, largest_bias, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
     Codec,
     ContractError,
@@ -54,10 +53,18 @@ from netfold.homomorphic.codec import (
     make_encoders,
     refusal_of,
 )
+from netfold.homomorphic.error_bounds import (
+    Drift,
+    Sums,
+    count_inexact,
+    largest_bias,
+    sums_of_parts,
+    whole_bound,
+)
 from netfold.homomorphic.fold import AllReduceResult, Order, fold
 from netfold.homomorphic.merge import Hop, Merge
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round, Step
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]
 

@@ -19,7 +19,7 @@ from typing import Any
 import networkx as nx
 
 from netfold.errors import NetfoldError
-from netfold.sim.report.display import Svg
+from netfold.sim.report.result_display import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.scenario.profile_keys import read_prices
 from netfold.sim.studies.network_sizes import NetworkSizes

@@ -80,4 +80,4 @@ def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without figures: drawing takes most of the time."""
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
+    monkeypatch.setattr("netfold.sim.report.html_report.figures", lambda run: {})

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 import netfold
 from docs.path_of_a_gradient import picture
 from netfold.commands.listings import profile_table
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.keys import NAME_PATTERN
 from netfold.sim.plan.host_profiles import host_profiles
@@ -28,7 +28,7 @@ from netfold.sim.results.metrics import METRICS, Metric
 from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
 from netfold.sim.scenario.variant_keys import Header, Variant
 from netfold.sim.studies.topology_study import listing
-from netfold.sim.workload.hardware import HARDWARE
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.sim.workload.models.registry import TABLE, classes, key_of
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import programs

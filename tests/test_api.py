@@ -19,8 +19,8 @@ import netfold.testing
 import netfold.torch
 from netfold.errors import NetfoldError
 from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractError
+from netfold.homomorphic.codec_driver import CodecError, WorkerEncoder
 from netfold.homomorphic.codecs.bird_rows import DigitLanes
-from netfold.homomorphic.drive import CodecError, WorkerEncoder
 from netfold.sim.studies.codec_study import run_study
 from netfold.sim.studies.codec_study_inputs import read_codec, read_codecs, synthetic_source
 from netfold.torch.wire import check_codec as check_for_hooks

@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from netfold.errors import ScenarioError
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText

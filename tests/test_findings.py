@@ -14,7 +14,7 @@ import pytest
 from docs.findings import evolution, faults, floats, hashing, index, overflow, threshold
 from docs.findings.table import PAGE, Line, digits, names, shown
 from docs.findings.tables import ALL
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Note, NoteKind, Round
 from netfold.homomorphic.sketch import REPAIRED_TILING, ROTATED_TILING

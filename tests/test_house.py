@@ -22,7 +22,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from netfold.errors import did_you_mean, names_hint
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.kernels.processor import variables
 from netfold.kinds import registered
 from netfold.sim.collectives.collective import collectives
@@ -32,7 +32,7 @@ from netfold.sim.workload.fusion import Fusion
 from netfold.sim.workload.learning_rate import RateSchedule
 from netfold.sim.workload.models.registry import classes
 from netfold.sim.workload.optimizers import Optimizer
-from netfold.switch.programs import programs
+from netfold.switch.program import programs
 from netfold.topologies.kind import Topology
 from tests import ROOT
 from tests.examples import nightly

@@ -33,7 +33,7 @@ from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
 from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, inlined, kernel
 from netfold.kernels.exp_log import LN2, expm1s, exps, log1ps, logs
-from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
+from netfold.kernels.keyed_random import mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.sim.engine.engine_data import Fate
 from netfold.sim.engine.memory_access import longs_at
 from tests import ROOT
@@ -108,7 +108,7 @@ def test_without_a_home_nothing_is_kept(
 def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     """It is said once, with what to do."""
     code = (
-        "from netfold.kernels.keyed import mix, mix_plain\n"
+        "from netfold.kernels.keyed_random import mix, mix_plain\n"
         "from netfold.kernels.exp_log import exps\n"
         "import numpy as np\n"
         "print(int(mix(1, 2, 3)) == mix_plain(1, 2, 3), exps(np.zeros(2)).tolist())\n"
@@ -134,7 +134,7 @@ def test_code_that_is_kept_is_loaded_without_the_compiler() -> None:
     assert int(mix(1, 2, 3)) == mix_plain(1, 2, 3)  # its code is kept from here on
     code = (
         "import sys\n"
-        "from netfold.kernels import keyed\n"
+        "from netfold.kernels import keyed_random as keyed\n"
         "print(int(keyed.mix(1, 2, 3)) == keyed.mix_plain(1, 2, 3), 'numba.np.arraymath' in sys.modules)\n"
         "print(type(keyed.mix).__name__, type(keyed.splitmix64).__name__)\n"
     )

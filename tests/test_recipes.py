@@ -26,10 +26,10 @@ from netfold.kernels import compiled
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.engine.engine_data import Sender
 from netfold.sim.keys import CodecOptions
-from netfold.sim.results import format as results_format
+from netfold.sim.results import file_formats as results_format
 from netfold.sim.results import metrics
 from netfold.sim.scenario import faults
-from netfold.sim.workload import hardware
+from netfold.sim.workload import device_rooflines
 from netfold.sim.workload.models import registry
 from netfold.units import PS_PER_S
 from tests import ROOT
@@ -156,8 +156,8 @@ def test_a_congestion_policy(patch: pytest.MonkeyPatch) -> None:
     """The engine's functions and the plain class keep the same windows; the plain engine gets all through."""
     changes = files("A congestion policy of a sender")
     patch.setattr(compiled, "inlined", lambda function: function)
-    made = imported(patch, (name := "netfold/sim/engine/policies.py"), changes[name])
-    plain = imported(patch, (name := "tests/reference/engine/policies.py"), changes[name])
+    made = imported(patch, (name := "netfold/sim/engine/congestion_policies.py"), changes[name])
+    plain = imported(patch, (name := "tests/reference/engine/congestion_policies.py"), changes[name])
     number = made.POLICIES.index("eighths")
     assert "congestion" in changes["netfold/sim/collectives/host_collective.py"]
 
@@ -232,7 +232,7 @@ def test_a_metric(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     """Its value from two other columns, and its column in the table of a run."""
     ((path, text),) = files("A metric (column)").items()
     put_in_place(patch, metrics, imported(patch, path, text))
-    place = "netfold/sim/results/format.py"
+    place = "netfold/sim/results/file_formats.py"
     put_in_place(patch, results_format, imported(patch, place, source(place)))  # made of all metrics
 
     result = run(tmp_path)
@@ -261,9 +261,9 @@ def test_a_device(tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
     """Its memory passes 80 % of the data sheet's 5.3 TB in a second; encoding takes time in a run."""
     ((path, text),) = files("A device").items()
     row = imported(patch, path, text).HARDWARE["mi300x"]
-    patch.setitem(hardware.HARDWARE, "mi300x", row)
+    patch.setitem(device_rooflines.HARDWARE, "mi300x", row)
 
-    assert hardware.roofline_device(row, "bf16").work_ps(4_240 * 10**9, 0) == PS_PER_S
+    assert device_rooflines.roofline_device(row, "bf16").work_ps(4_240 * 10**9, 0) == PS_PER_S
     result = run(tmp_path, device="mi300x")
     encoded = result.phases.filter(result.phases["phase"] == "encode")
     assert result.verdict == "pass"

@@ -12,12 +12,11 @@ import numpy as np
 from docs.findings.patterns import index_of, support
 from docs.findings.table import Cells, Line, Table, digits
 from netfold.homomorphic import peeling as hypergraph
-from netfold.homomorphic.codec import Codec, Encoder, Exchange
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, Encoder, Exchange, codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.hashing import REPAIRED, Hashing
 from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 
 WORKERS = 4
 MEMBERS = 20_000

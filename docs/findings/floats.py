@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from docs.findings.patterns import support
 from docs.findings.table import Cells, Line, Table, digits
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
 

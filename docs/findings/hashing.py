@@ -14,9 +14,9 @@ from docs.findings.table import Cells, Line, Table, digits, percent
 from netfold.homomorphic import peeling as hypergraph
 from netfold.homomorphic import peeling as tables
 from netfold.homomorphic.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
-from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.sketch import REPAIRED_TILING, ROTATED_TILING, Tiling
-from netfold.kernels.keyed import mix_plain
+from netfold.homomorphic.union_index import WORD_ELEMENTS, WideIndex
+from netfold.kernels.keyed_random import mix_plain
 
 COLUMN_DENSITY = 0.31
 RATIO = 10  # elements per counter of the released benchmark

@@ -10,7 +10,7 @@ import numpy as np
 
 from docs.findings.patterns import support
 from docs.findings.table import Cells, Line, Table, digits
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Round
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.index import WideIndex
+from netfold.homomorphic.union_index import WideIndex
 
 Pattern = Literal["iid", "rows", "columns", "power-law rows"]
 Support = NDArray[np.bool_]

@@ -11,8 +11,8 @@ from docs.findings.evolution import rounds_needed, success
 from docs.findings.table import Cells, Line, Table, digits
 from netfold.homomorphic import peeling as hypergraph
 from netfold.homomorphic.hashing import REPAIRED, Hashing
-from netfold.homomorphic.index import WORD_ELEMENTS
-from netfold.kernels.keyed import mix_plain
+from netfold.homomorphic.union_index import WORD_ELEMENTS
+from netfold.kernels.keyed_random import mix_plain
 
 TRIALS = {1000: 2000, 10_000: 400, 100_000: 60}
 SUCCESS_LOADS = (0.6, 0.7, 0.74, 0.77, 0.79, 0.8, 0.81, 0.82, 0.83, 0.85)

@@ -132,6 +132,9 @@ def _find(name: str) -> Example:
     return known[key]
 
 
+_SENTENCE_WIDTH = 80  # characters, where no terminal limits the table
+
+
 def _print_list() -> None:
     from rich.table import Table
     from rich.text import Text
@@ -142,6 +145,7 @@ def _print_list() -> None:
     for example in shipped().values():
         table.add_row(*map(Text, (example.name, example.kind, example.sentence)))
     table.columns[0].no_wrap = True
+    table.columns[2].max_width = _SENTENCE_WIDTH
     print_table(table)
 
 

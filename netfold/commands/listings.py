@@ -10,14 +10,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
 from netfold.switch.fit import Fit, FitError, suits
 from netfold.switch.profiles import KINDS, OVERFLOWS, PIPELINE, PROFILES, Profile
-from netfold.switch.program import binary_size
-from netfold.switch.programs import programs
+from netfold.switch.program import binary_size, programs
 from netfold.units import RATE, SIZE, TIME
 
 _NOT_FACTS = ("name", "summary", "kind", "sources")

@@ -68,7 +68,7 @@ def switch_fit(
     from netfold.commands.listings import as_dict, fit_table, refusal_dict
     from netfold.switch.fit import FitError, fit
     from netfold.switch.profiles import PIPELINE
-    from netfold.switch.programs import programs
+    from netfold.switch.program import programs
 
     if program not in programs():
         raise NetfoldError(f"there is no program {program!r}", names_hint(program, programs()))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
-    from netfold.sim.report.display import VerbResult
+    from netfold.sim.report.result_display import VerbResult
 
 
 EXIT_CHECK_FAILED = 1
@@ -292,7 +292,10 @@ def write_report(
     folder: Path, figure: str = "", width_inches: float | None = None, out: Path | None = None
 ) -> Path:
     """Write the figures and the page of a run or a sweep, or one figure; returns what is written."""
-    from netfold.sim.report.html import build_figure, build_report  # late: matplotlib is slow to import
+    from netfold.sim.report.html_report import (  # late: matplotlib is slow to import
+        build_figure,
+        build_report,
+    )
     from netfold.sim.results.folder import is_sweep
 
     if not is_sweep(folder):

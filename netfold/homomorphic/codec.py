@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.merge import (
     COUNTER_BITS,
     LANE_BITS,
@@ -279,7 +279,7 @@ class Codec(ABC):
 
     @property
     def is_order_free(self) -> bool:
-        """Whether the decoded total has the same bits in any merge order."""
+        # The decoded total has the same bits in any merge order.
         return self.merges <= ORDER_FREE | {Merge.GATHER}
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, State, part_of, prefixed
-from netfold.homomorphic.drive import advance
+from netfold.homomorphic.codec_driver import advance
 from netfold.homomorphic.merge import Merged, Work
 from netfold.homomorphic.message import Gradient, Round, Step
 

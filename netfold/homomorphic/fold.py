@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, LockStepError, Request, Server
-from netfold.homomorphic.drive import Sent, drive
+from netfold.homomorphic.codec_driver import Sent, drive
 from netfold.homomorphic.merge import (
     WORD_BITS,
     WORD_MAX,
@@ -26,7 +26,7 @@ from netfold.homomorphic.merge import (
     unchanged_by,
 )
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 
 Order = Sequence["int | Order"]
 

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.union_index import WORD_ELEMENTS, WideIndex
 from netfold.kernels.bits import popcount, trailing_zeros
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import Integer, splitmix64
+from netfold.kernels.keyed_random import Integer, splitmix64
 
 PUBLISHED, ROTATED, REPAIRED = 0, 1, 2
 PUBLISHED_LANES = 1024  # threads of a CUDA block

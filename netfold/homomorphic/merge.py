@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import Integer, mix_plain, splitmix64
+from netfold.kernels.keyed_random import Integer, mix_plain, splitmix64
 
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST) or float32 (FLOAT_ADD)
 WORD_MAX = 2**31 - 1  # the largest int32
@@ -219,10 +219,8 @@ def sign_words(
 
 @inlined
 def survival(accumulated_workers: Integer, arriving_workers: Integer) -> np.int64:
-    """The probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded.
-
-    With it the surviving bit is a uniformly random worker's, for any order and tree of merges.
-    """
+    # a / (a + b) in units of 2**-32, rounded: the probability that the accumulator's bit survives. With it
+    # the surviving bit is a uniformly random worker's, for any order and tree of merges.
     total = accumulated_workers + arriving_workers
     return ((np.int64(accumulated_workers) << np.int64(32)) + total // 2) // total
 
@@ -313,10 +311,8 @@ def combine(
 
 
 def unchanged_by(merge: Merge, words: int) -> Words:
-    """Words that change nothing when merged with others, but the sign of a float −0.
-
-    SIGN has no such word: with no worker behind it, it gives way to any other.
-    """
+    # A sum changes the sign of a float −0 nevertheless. SIGN has no such word: with no worker behind it, it
+    # gives way to any other.
     smallest = np.iinfo(np.int32).min if merge is Merge.MAX else 0
     return np.full(words, smallest, merge.dtypes[-1])
 

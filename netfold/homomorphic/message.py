@@ -36,8 +36,8 @@ class Scaling:
     """Block floating point whose exponents the network agrees on: float32 words become int32 block by block.
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.exponents.quantize_block`). Some networks pipeline
-    the two (SwitchML sends exponents one window ahead); `homomorphic.drive` splits them for others.
+    exponent just before it is sent (`block_floating_point.quantize_block`). Some networks pipeline the two
+    (SwitchML sends exponents one window ahead); `homomorphic.codec_driver` splits them for others.
     A worker that is absent has no say in an exponent; if all are, it is `EXPONENT_MIN`.
     """
 
@@ -240,7 +240,7 @@ class Round:
         return decode() if self.decodings is None else self.decodings.once(what, received, known, decode)
 
     def tensors_of(self, gradient: Gradient) -> tuple[Tensor, ...]:
-        """The tensors of the bucket; the whole gradient as one vector if they are unknown."""
+        # If they are unknown, the whole gradient is one vector.
         return self.tensors or (Tensor("", gradient.shape, ""),)
 
 

@@ -30,9 +30,9 @@ from netfold.homomorphic.hashing import (
     find_signs,
     place,
 )
-from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.union_index import WORD_ELEMENTS, WideIndex
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import splitmix64, splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64, splitmix64_plain
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]

@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic import peeling
+from netfold.homomorphic.block_floating_point import Compact
 from netfold.homomorphic.codec import State, part_of, prefixed, prefixes
-from netfold.homomorphic.exponents import Compact
-from netfold.homomorphic.formats import Agreed, NumberFormat
 from netfold.homomorphic.hashing import PUBLISHED_LANES, REPAIRED, ROTATED, Hashing
-from netfold.homomorphic.index import (
+from netfold.homomorphic.merge import Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import Agreed, NumberFormat
+from netfold.homomorphic.peeling import LANES, MEMBERS_MAX, TileTables, rows_needed
+from netfold.homomorphic.union_index import (
     WORD_ELEMENTS,
     IndexKind,
     IndexMemory,
@@ -39,11 +42,8 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import Merged, Work
-from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
-from netfold.homomorphic.peeling import LANES, MEMBERS_MAX, TileTables, rows_needed
 from netfold.kernels.compiled import in_parallel
-from netfold.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.keyed_random import mix_plain, splitmix64_plain
 
 TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)
 TILE_ELEMENTS_MAX = 1 << 22  # so that sparse buckets have tiles for all threads

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import intrinsic, kernel
-from netfold.kernels.keyed import splitmix64
+from netfold.kernels.keyed_random import splitmix64
 
 # Bits of a word, and those of a float64: one instruction each.
 

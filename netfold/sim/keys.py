@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from dataclasses import Field as DataclassField
+from decimal import Decimal
 from functools import cache, partial
 from itertools import pairwise
 from textwrap import fill
@@ -41,12 +42,10 @@ from pydantic_core import (
 )
 
 from netfold.errors import ScenarioError, shown
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.kinds import registered
 from netfold.switch.profiles import Profile
-from netfold.switch.program import FORMATS
-from netfold.switch.programs import formats
+from netfold.switch.program import FORMATS, formats
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 from netfold.units import (
@@ -270,7 +269,7 @@ class _RegisteredCodec:
     def _validate(value: object) -> Codec:
         if not isinstance(value, dict):
             raise PydanticKnownError("model_type", {"class_name": "codec"})
-        options = {key: option for key, option in value.items() if key != "kind"}
+        options = {key: _option(key, option) for key, option in value.items() if key != "kind"}
         kinds = codec_kinds()
         if "kind" not in value:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "kind"})
@@ -286,9 +285,28 @@ class _RegisteredCodec:
     @staticmethod
     def _describe(kind: str) -> JsonSchemaValue:
         schema = _adapter(codec_kinds()[kind]).json_schema(mode="serialization")
-        schema["properties"] = {"kind": {"const": kind}, **schema.get("properties", {})}
-        schema["additionalProperties"] = False
-        return schema
+        keys = {key: _schema(key, described) for key, described in schema.get("properties", {}).items()}
+        return {**schema, "properties": {"kind": {"const": kind}, **keys}, "additionalProperties": False}
+
+
+_SHARES = ("share", "ratio")
+"""Options of codecs that may be percentages."""
+
+
+def _option(key: str, option: object) -> object:
+    """The value of a codec's option, which is a number if it is written as a percentage such as "1%"."""
+    if key in _SHARES and isinstance(option, str) and re.fullmatch(FRACTION_PATTERN, option, re.ASCII):
+        return float(Decimal(option.rstrip("% ")) / 100)
+    return option
+
+
+def _schema(key: str, described: JsonSchemaValue) -> JsonSchemaValue:
+    """The schema of a codec's option, which may be a percentage if it is a share."""
+    if key not in _SHARES:
+        return described
+    types = described.get("anyOf", [{"type": described.get("type")}])
+    others = {name: value for name, value in described.items() if name not in ("type", "anyOf")}
+    return {**others, "anyOf": [*types, {"type": "string", "pattern": FRACTION_PATTERN}]}
 
 
 CodecOptions = Annotated[Codec, _RegisteredCodec()]

@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.switch.profiles import FIXED, FORWARDING, MEMORY, PIPELINE, PROFILES, SUMS, Profile
-from netfold.switch.program import BITMAP_BITS, Demand, Program, ProgramSpec, Register, binary_size
-from netfold.switch.programs import declare, names_of, programs
+from netfold.switch.program import (
+    BITMAP_BITS,
+    Demand,
+    Program,
+    ProgramSpec,
+    Register,
+    binary_size,
+    declare,
+    names_of,
+    programs,
+)
 
 # Placement of register arrays in the stages of a pipeline.
 #

@@ -222,10 +222,8 @@ def pairs_of_values(demand: Demand, per_pass: int, entries: int, after: tuple[st
 
 
 def contributors(demand: Demand, rows: int, after: str) -> tuple[Register, ...]:
-    """Registers of the workers whose words each row holds, where some may be absent.
-
-    They decide whether a packet's words overwrite the values, and come before them.
-    """
+    # Of the workers whose words each row holds, where some may be absent. They decide whether a packet's
+    # words overwrite the values, and come before them.
     return (Register("contributors", rows, 32, after=(after,)),) if demand.may_be_absent else ()
 
 
@@ -262,7 +260,7 @@ class ProgramOption:
 
 
 def has_begun(slots: Any) -> Any:
-    """Which of some slots (rows of `switch.registers.SLOT`) have seen any child."""
+    # Slots (rows of `switch.registers.SLOT`) that have seen any child.
     return slots.bitmap != 0
 
 
@@ -314,12 +312,12 @@ class ProgramSpec:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """Possible numbers of words in a packet."""
+        # Those that a packet can have.
         return tuple(sorted({*self.more_words, *(frame.words for frame in self.frames)}))
 
     @property
     def is_all_or_nothing(self) -> bool:
-        """Whether slots wait for all workers, and results contain all of them."""
+        # Slots wait for all workers, and results contain all of them.
         return not (self.has_timers or self.has_server)
 
 
@@ -350,11 +348,9 @@ def names_of(holds: Callable[[ProgramSpec], bool]) -> list[str]:
 
 
 def declare(name: str, demand: Demand, *, in_one_pass: bool = False) -> Program:
-    """Lay out a program for a demand; raises ValueError where there is no such program.
-
-    `in_one_pass` is for switches without stages: regardless of `demand.words_per_pass`, all words of a packet
-    are added in one pass, without folding or repeats.
-    """
+    """Lay out a program for a demand; raises ValueError where there is no such program."""
+    # `in_one_pass` is for switches without stages: regardless of `demand.words_per_pass`, all words of a
+    # packet are added in one pass, without folding or repeats.
     specs = programs()
     if name not in specs:
         raise ValueError(f"there is no program {name!r}; {names_hint(name, specs)}")

@@ -339,12 +339,8 @@ class CutOffError(TopologyError):
 def change_links(graph: nx.Graph, changes: Sequence[tuple[str, Mapping[str, int]]]) -> None:
     """Give the links that a pattern matches new attributes, in both directions, one change after the other.
 
-    Raises
-    ------
-    NoMatchError
-        A pattern matches no link; the message has names that come near.
-    TopologyError
-        A value is out of range.
+    Raises NoMatchError, with names that come near, where a pattern matches no link, and TopologyError where a
+    value is out of range.
     """
     for index, (pattern, attributes) in enumerate(changes):
         edges = links_matching(graph, pattern)
@@ -377,12 +373,7 @@ def change_profiles(graph: nx.Graph, changes: Sequence[tuple[str, str]]) -> None
 def remove_matching(graph: nx.Graph, patterns: Sequence[str]) -> None:
     """Remove the switches and links that any pattern matches, as `remove` does.
 
-    Raises
-    ------
-    NoMatchError
-        A pattern matches neither a switch nor a link; the message has names that come near.
-    CutOffError
-        As `remove`.
+    Raises NoMatchError where a pattern matches nothing, and CutOffError as `remove` does.
     """
     matches = [parts_matching(graph, pattern, index) for index, pattern in enumerate(patterns)]
     if matches:
@@ -417,12 +408,9 @@ def remove(graph: nx.Graph, absent: Collection[str], links: Collection[tuple[str
 
 
 def parts_matching(graph: nx.Graph, pattern: str, index: int = 0) -> tuple[list[str], list[tuple[str, str]]]:
-    """The switches that a pattern matches or, if it matches none, the links; it is number `index` of several.
+    """The switches that a pattern matches or, if it matches none, the links.
 
-    Raises
-    ------
-    NoMatchError
-        It matches neither.
+    Raises NoMatchError, which says that it is number `index` of several, where it matches neither.
     """
     names = switches_matching(graph, pattern)
     edges = [] if names else links_matching(graph, pattern)  # spine* matches spine0-leaf0, too

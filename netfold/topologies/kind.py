@@ -93,7 +93,7 @@ class ParameterError(TopologyError):
 
 
 def like(other: str, meaning: str) -> Any:
-    """A field that has the value of another one if it is left out."""
+    # A field that has the value of field `other` if it is left out.
     return field(default=None, metadata={"meaning": meaning, "like": other})
 
 
@@ -104,7 +104,6 @@ def count(meaning: str, default: int | None = None, least: int = 1) -> Any:
 
 
 def optional(meaning: str) -> Any:
-    """A field that may be None, as it is if it is left out."""
     return field(default=None, metadata={"meaning": meaning})
 
 
@@ -197,7 +196,6 @@ class Generated(Links, Topology):
 
 
 def divisors(number: int) -> list[int]:
-    """All of them, ascending."""
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 

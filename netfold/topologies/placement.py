@@ -10,7 +10,7 @@ import networkx as nx
 
 from netfold.errors import closest
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
 # A rack is a switch and the hosts on it; where all hosts have an `island` (a server of several GPUs), it is

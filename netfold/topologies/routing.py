@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import kernel
-from netfold.kernels.keyed import mix_plain, splitmix64
+from netfold.kernels.keyed_random import mix_plain, splitmix64
 from netfold.topologies.graph import TopologyError, server_ports, switches, where
 
 # Tables of next hops: from every switch to every other, in two bytes a pair.
@@ -684,7 +684,7 @@ class Policy:
 
     @property
     def is_sprayed(self) -> bool:
-        """Whether packets choose for themselves: they load equal paths evenly, and overtake each other."""
+        # Packets choose for themselves: they load equal paths evenly, and overtake each other.
         return self.steering in (Steering.SPRAYED, Steering.ADAPTIVE, Steering.UGAL)
 
     @property

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from netfold.errors import InvariantError, RunError
 from netfold.homomorphic.codec import Codec, Decoded, Request, Server
-from netfold.homomorphic.drive import CodecError, Driven, WorkerEncoder, blaming
+from netfold.homomorphic.codec_driver import CodecError, Driven, WorkerEncoder, blaming
 from netfold.homomorphic.fold import answer_of_server, describe
 from netfold.homomorphic.merge import (
     COUNTER_BITS,
@@ -37,9 +37,9 @@ from netfold.homomorphic.merge import (
 )
 from netfold.homomorphic.message import Gradient, Message, Note, Round, Step, Tensor, merged_message
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
-from netfold.sim.report.display import Shown
-from netfold.sim.results.format import frame
+from netfold.kernels.keyed_random import mix_plain
+from netfold.sim.report.result_display import Shown
+from netfold.sim.results.file_formats import frame
 from netfold.torch.wire import Wire
 
 if TYPE_CHECKING:

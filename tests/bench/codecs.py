@@ -18,13 +18,13 @@ import torch
 import zstandard
 from rich.table import Table
 
-from netfold.homomorphic import index as bits
-from netfold.homomorphic import index as bloom
-from netfold.homomorphic import index as members
 from netfold.homomorphic import merge
 from netfold.homomorphic import peeling as tables
-from netfold.homomorphic.exponents import Compact, all_of, announced_exponents
-from netfold.homomorphic.formats import AgreedExponents
+from netfold.homomorphic import union_index as bits
+from netfold.homomorphic import union_index as bloom
+from netfold.homomorphic import union_index as members
+from netfold.homomorphic.block_floating_point import Compact, all_of, announced_exponents
+from netfold.homomorphic.number_formats import AgreedExponents
 from netfold.homomorphic.sketch import REPAIRED_TILING, Seen, layout_of
 from tests.bench import beside
 from tests.bench.rates import BLOCK_ELEMENTS, Load, held, rate

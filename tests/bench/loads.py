@@ -28,9 +28,10 @@ from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Flow, Frame, Job, Operation, Segment, Sender
+from netfold.topologies.ecmp import planned_key
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
-from netfold.topologies.network import Network, compile_network, path, planned_key
+from netfold.topologies.network import Network, compile_network, path
 from netfold.topologies.routing import ECMP, Policy
 from tests.topologies.graphs import fat_tree
 

@@ -15,8 +15,9 @@ from ns.port.port import Port
 from ns.port.wire import Wire
 from ns.switch.switch import SimplePacketSwitch
 
+from netfold.topologies.ecmp import planned_key
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.network import compile_network, path, planned_key
+from netfold.topologies.network import compile_network, path
 from tests.bench.loads import HOSTS, Measured, permutation
 from tests.topologies.graphs import fat_tree
 

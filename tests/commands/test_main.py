@@ -17,7 +17,7 @@ from typer.testing import Result
 
 import netfold.commands.main
 import netfold.sim.report.compare
-import netfold.sim.report.html
+import netfold.sim.report.html_report
 import netfold.sim.run.run
 import netfold.sim.workload.data_sets
 from netfold.commands.listings import fit_table, profile_table, profiles_table
@@ -28,10 +28,11 @@ from netfold.sim.studies.codec_study_inputs import read_model, wanted_densities
 from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
-from netfold.switch.programs import programs
+from netfold.switch.program import programs
+from netfold.topologies.ecmp import flow_key_plain
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import compile_network, flow_key_plain, path
+from netfold.topologies.network import compile_network, path
 from netfold.topologies.topology_files import from_json
 from tests.command_line import run_command
 from tests.sim.results.builders import RING, summary
@@ -66,7 +67,9 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
 
         monkeypatch.setattr(netfold.sim.run.run, "run_scenario", run_scenario)
         monkeypatch.setattr(netfold.commands.main, "_read_scenario", lambda file, *others: file)
-        monkeypatch.setattr(netfold.sim.report.html, "build_report", lambda folder: folder / "report.html")
+        monkeypatch.setattr(
+            netfold.sim.report.html_report, "build_report", lambda folder: folder / "report.html"
+        )
         return calls
 
     return returns

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from netfold.homomorphic.bounds import whole_bound
+from netfold.homomorphic.block_floating_point import all_of
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.drive import advance
-from netfold.homomorphic.exponents import all_of
+from netfold.homomorphic.codec_driver import advance
+from netfold.homomorphic.error_bounds import whole_bound
 from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
-from netfold.homomorphic.formats import Agreed, NumberFormat
-from netfold.homomorphic.index import AgreedUnion, IndexKind, IndexMemory, exchange_index, own_index
 from netfold.homomorphic.merge import Merge, Merged, merge_all
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import Agreed, NumberFormat
+from netfold.homomorphic.union_index import AgreedUnion, IndexKind, IndexMemory, exchange_index, own_index
 from netfold.testing import PATTERNS, VALUES, Steps, support, values
 
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, CodecRefusal, ContractError, Decoded, Encoder, refusal_of
-from netfold.homomorphic.drive import drive
+from netfold.homomorphic.codec_driver import drive
+from netfold.homomorphic.error_bounds import ErrorBound
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Decodings, Gradient, Message, Round, Scaling
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from netfold.homomorphic.block_floating_point import block_exponents
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, LockStepError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
-from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import MERGEABLE, Merge, Merged, combine, merge_all, unchanged_by
 from netfold.homomorphic.message import Gradient, Message, Round, Scaling, merged_message

@@ -21,9 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 import netfold
 import netfold.homomorphic
 from netfold.homomorphic import codecs
-from netfold.homomorphic.bounds import ErrorBound, FactorBound
-from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Exchange
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Exchange, codec_kinds
+from netfold.homomorphic.error_bounds import ErrorBound, FactorBound
 from netfold.homomorphic.merge import ORDER_FREE, Merge, merge_all
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.testing import check_codec, check_round

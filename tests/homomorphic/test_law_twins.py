@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, FloatAddBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, State, Variance
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, FloatAddBound, Sums
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.merge import Hop, Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round

@@ -36,7 +36,7 @@ from netfold.homomorphic.merge import (
     split_host,
 )
 from netfold.homomorphic.message import Message, Round, Scaling
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.testing import check_codec
 from tests.examples import examples
 from tests.reference.codecs.digits import right_merge

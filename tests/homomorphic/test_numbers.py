@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from netfold.homomorphic.bounds import FloatAddBound
-from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.exponents import (
+from netfold.homomorphic.block_floating_point import (
     all_of,
     announced_exponents,
     block_exponents,
@@ -23,8 +21,12 @@ from netfold.homomorphic.exponents import (
     quantize_block,
     smallest_exponent,
 )
-from netfold.homomorphic.exponents import scale_of as scale_of_exponent
-from netfold.homomorphic.formats import (
+from netfold.homomorphic.block_floating_point import scale_of as scale_of_exponent
+from netfold.homomorphic.codec import DecodeError, EncodeError
+from netfold.homomorphic.error_bounds import FloatAddBound
+from netfold.homomorphic.merge import Merged, merge_all
+from netfold.homomorphic.message import Gradient, Round
+from netfold.homomorphic.number_formats import (
     EMPTY_LOW,
     EMPTY_TOP,
     SPARE_BITS,
@@ -36,8 +38,6 @@ from netfold.homomorphic.formats import (
     number_format,
     word_starts,
 )
-from netfold.homomorphic.merge import Merged, merge_all
-from netfold.homomorphic.message import Gradient, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs import digits as reference

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from netfold.homomorphic.block_floating_point import largest_so_far
 from netfold.homomorphic.codecs.count_sketch import LANES, count, estimate, make_rows
-from netfold.homomorphic.exponents import largest_so_far
-from netfold.homomorphic.formats import AgreedNothing, number_format
 from netfold.homomorphic.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
@@ -25,6 +24,7 @@ from netfold.homomorphic.hashing import (
     place,
 )
 from netfold.homomorphic.message import Round
+from netfold.homomorphic.number_formats import AgreedNothing, number_format
 from netfold.homomorphic.peeling import (
     MEMBERS_MAX,
     Hypergraph,
@@ -42,7 +42,7 @@ from netfold.homomorphic.peeling import add_general as add_values
 from netfold.homomorphic.peeling import estimate as estimate_values
 from netfold.homomorphic.sketch import ROTATED_TILING, History, Seen, with_margin
 from netfold.kernels.compiled import kernel
-from netfold.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64_plain
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import index_of
 from tests.reference.codecs import codecs

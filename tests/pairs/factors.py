@@ -28,8 +28,7 @@ from netfold.sim.scenario.load import load
 from netfold.sim.scenario.network_keys import topology_sections
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.studies.matrix import rows_of
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import runnable
+from netfold.switch.program import ProgramSpec, runnable
 from tests.pairs.array import Combination, Factors
 from tests.soak import files
 from tests.soak.hints import FIXES, HINTS

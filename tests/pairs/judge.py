@@ -14,10 +14,10 @@ from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import JobResult, VariantResult
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
-from netfold.switch.programs import runnable
+from netfold.sim.scenario.run_limits import Plan
+from netfold.switch.program import runnable
 from tests.pairs.array import Combination, Row
 from tests.pairs.factors import Refusal, written
 from tests.pairs.scenario import scenario_of

@@ -11,8 +11,8 @@ import simpy
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from netfold.homomorphic.block_floating_point import block_exponents
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import Collective, RunContext
@@ -25,8 +25,8 @@ from netfold.sim.collectives.kinds.parameter_server import ParameterServer, Para
 from netfold.sim.collectives.kinds.ring import Ring
 from netfold.sim.collectives.kinds.torus_2d import Torus2d, squarest
 from netfold.sim.collectives.kinds.tree import Tree
+from netfold.sim.engine.congestion_policies import BACKOFF_MAX
 from netfold.sim.engine.engine_data import Condition, Frame, Job, Schedule, Sender
-from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.workload.devices import NoDevice

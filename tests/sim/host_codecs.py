@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server
+from netfold.homomorphic.error_bounds import ErrorBound
 from netfold.homomorphic.merge import Hop, Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from tests.registry import registered

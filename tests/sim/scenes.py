@@ -21,9 +21,9 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.run.variant import Outcome, VariantResult
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.merge import Merge, Words
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.engine.engine import EngineSchedules

@@ -9,7 +9,7 @@ from typing import Any
 
 import networkx as nx
 
-from netfold.sim.workload.hardware import HARDWARE
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.topology_files import to_json
 from tests.soak import files

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Sums
+from netfold.homomorphic.error_bounds import Sums
 
 BOUNDED = ("none", "fixed_point", "exact", "packed", "block_sparse", "lossless", "auto", "dense")
 NO_SUM = ("majority", "marsit", "cascaded_sign", "count_sketch")  # totals are signs, or of a sketch

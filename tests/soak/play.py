@@ -18,13 +18,13 @@ from unittest import mock
 
 import numpy as np
 
-import netfold.sim.checks.rounds
+import netfold.sim.checks.round_checks
 import netfold.sim.run.job
 import netfold.sim.run.run
 from netfold.errors import NetfoldError, RunError
 from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.plan.plan import VariantPlan
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
@@ -150,7 +150,7 @@ class Witness:
             yield
 
 
-_examine, _close = netfold.sim.checks.rounds.examine, netfold.sim.run.job.RunningJob._close
+_examine, _close = netfold.sim.checks.round_checks.examine, netfold.sim.run.job.RunningJob._close
 
 
 def _holds(operations: Any, worker: int, gradients: Any) -> Any:

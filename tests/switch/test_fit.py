@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.merge import Merge
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
 from netfold.switch.profiles import PROFILES, Profile, derived
-from netfold.switch.program import Demand
-from netfold.switch.programs import declare, names_of, programs
+from netfold.switch.program import Demand, declare, names_of, programs
 from netfold.switch.registers import new_registers
 from tests.examples import examples
 

@@ -31,8 +31,7 @@ from netfold.switch.profiles import (
     Profile,
     derived,
 )
-from netfold.switch.program import VALUES, Program, Register
-from netfold.switch.programs import declare
+from netfold.switch.program import VALUES, Program, Register, declare
 from netfold.switch.programs.tree import TREE
 from tests import ROOT
 from tests.examples import examples

@@ -16,8 +16,8 @@ from netfold.commands import main
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.scenario.load import schema
-from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec
-from netfold.switch.programs import programs, runnable, switchml, timed, tree
+from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, programs, runnable
+from netfold.switch.programs import switchml, timed, tree
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.switch.registers import MERGE, OVERWRITE, VERDICTS, add_lanes, new_registers

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 
 import netfold
+from netfold.topologies.drawing_layout import classes_of, layout
 from netfold.topologies.graph import (
     NODES_MAX,
     PORT_LINK,
@@ -41,7 +42,6 @@ from netfold.topologies.kind import Facts, Links, Size, Topology
 from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star
-from netfold.topologies.layout import classes_of, layout
 from netfold.topologies.topology_files import from_json, to_json
 from tests.examples import examples
 from tests.registry import known

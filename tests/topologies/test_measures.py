@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.keys import Placement
 from netfold.topologies.graph import (
     LINK_RANGES,

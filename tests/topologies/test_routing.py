@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64_plain
+from netfold.topologies.ecmp import flow_key, flow_key_plain, planned_key, way_of_plain
 from netfold.topologies.graph import (
     LinkSpec,
     TopologyError,
@@ -32,18 +33,7 @@ from netfold.topologies.graph import (
 from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.slim_fly import SlimFly
-from netfold.topologies.network import (
-    Network,
-    compile_network,
-    detour_of,
-    flow_key,
-    flow_key_plain,
-    next_links,
-    path,
-    planned_key,
-    shares,
-    way_of_plain,
-)
+from netfold.topologies.network import Network, compile_network, detour_of, next_links, path, shares
 from netfold.topologies.routing import POLICIES, room_needed
 from tests.examples import examples
 from tests.topologies.graphs import (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import Hop, Merge, Words, Work, keep_threshold, sign_words
 from netfold.homomorphic.message import Message
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.torch.exchange import agree, carry
 from netfold.torch.wire import Wire
 

@@ -21,8 +21,7 @@ from torch.distributed.fsdp import fully_shard
 import netfold
 import netfold.torch
 from netfold.errors import DataError
-from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Decoded, codec_kinds
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.merge import Merge
 from netfold.sim.run.run import run_variant

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import netfold.torch
-from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server, State
+from netfold.homomorphic.error_bounds import ErrorBound
 from netfold.homomorphic.merge import Merge, Words
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.workload.training import TrainingWorkload

@@ -2,7 +2,3 @@
 
 A new file is found: importing a codec's module registers it.
 """
-
-from netfold.homomorphic.codec import codec_kinds
-
-__all__ = ["codec_kinds"]

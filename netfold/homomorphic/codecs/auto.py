@@ -23,8 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic import index as bits
-from netfold.homomorphic.bounds import ErrorBound, LargestBound
+from netfold.homomorphic import union_index as bits
 from netfold.homomorphic.codec import (
     Carrier,
     Codec,
@@ -39,15 +38,15 @@ from netfold.homomorphic.codec import (
     prefixed,
     prefixes,
 )
+from netfold.homomorphic.codec_driver import advance
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.drive import advance
-from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_promise
-from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, own_index, support_of, widen
+from netfold.homomorphic.error_bounds import ErrorBound, LargestBound
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import NumberFormat, Values, number_format, number_promise
 from netfold.homomorphic.sketch import (
     REPAIRED_TILING,
     History,
@@ -60,6 +59,14 @@ from netfold.homomorphic.sketch import (
     sketch_size,
     sketch_work_bytes,
     with_margin,
+)
+from netfold.homomorphic.union_index import (
+    DENSE_SHARE,
+    WORD_ELEMENTS,
+    WideIndex,
+    own_index,
+    support_of,
+    widen,
 )
 from netfold.kinds import register
 

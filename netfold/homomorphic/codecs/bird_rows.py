@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import (
     Codec,
     Decoded,
@@ -22,11 +21,12 @@ from netfold.homomorphic.codec import (
     Request,
     Server,
 )
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.merge import COUNTER_BITS, WORD_BITS, Merge, Merged, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round, Tensor
 from netfold.kernels.compiled import kernel
 from netfold.kernels.exp_log import exp, exps, log, logs
-from netfold.kernels.keyed import Integer, mix_plain, splitmix64
+from netfold.kernels.keyed_random import Integer, mix_plain, splitmix64
 
 # Rows of layers, which BIRD keeps or drops as a whole, and kernels over them.
 #

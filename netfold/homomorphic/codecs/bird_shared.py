@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.codec import (
     Codec,
     CodecRefusal,
@@ -46,10 +45,11 @@ from netfold.homomorphic.codecs.bird_rows import (
     uniforms,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
+from netfold.homomorphic.error_bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.kinds import register
 
 NORM_BITS = 16

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound
+from netfold.homomorphic.block_floating_point import all_of
 from netfold.homomorphic.codec import (
     Codec,
     Decoded,
@@ -32,8 +32,10 @@ from netfold.homomorphic.codec import (
     Origin,
     Promise,
 )
-from netfold.homomorphic.exponents import all_of
-from netfold.homomorphic.formats import (
+from netfold.homomorphic.error_bounds import ErrorBound
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round
+from netfold.homomorphic.number_formats import (
     Agreed,
     NumberFormat,
     Values,
@@ -41,7 +43,7 @@ from netfold.homomorphic.formats import (
     number_merges,
     number_promise,
 )
-from netfold.homomorphic.index import (
+from netfold.homomorphic.union_index import (
     WORD_ELEMENTS,
     WideIndex,
     WorkerBucket,
@@ -56,8 +58,6 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import Merge, Merged, Work
-from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kinds import register
 
 BLOCK_ELEMENTS = 256

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.bounds import FLOAT_MAX, TINY, Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Codec,
@@ -29,6 +28,7 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs, words_of
+from netfold.homomorphic.error_bounds import FLOAT_MAX, TINY, Doubles, ErrorBound, Sums
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
 from netfold.homomorphic.merge import WORD_BITS, Hop, Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round

@@ -22,7 +22,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import TINY, Doubles, ErrorBound, FloatAddBound, Sums
+from netfold.homomorphic.block_floating_point import (
+    block_exponents,
+    block_starts,
+    dequantize,
+    not_finite,
+    quantize,
+    scales_of,
+)
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Carrier,
@@ -34,14 +41,7 @@ from netfold.homomorphic.codec import (
     Origin,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.exponents import (
-    block_exponents,
-    block_starts,
-    dequantize,
-    not_finite,
-    quantize,
-    scales_of,
-)
+from netfold.homomorphic.error_bounds import TINY, Doubles, ErrorBound, FloatAddBound, Sums
 from netfold.homomorphic.feedback import STATE_BYTES, Selected, check_momentum, with_feedback
 from netfold.homomorphic.hashing import scale_to
 from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
@@ -49,7 +49,7 @@ from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.kernels import rng_streams
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import in_parallel, inlined, kernel
-from netfold.kernels.keyed import mix_plain, splitmix64
+from netfold.kernels.keyed_random import mix_plain, splitmix64
 from netfold.kinds import register
 
 # Count-Sketch: every element adds its signed value to one counter in each of several rows.

@@ -9,8 +9,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from netfold.homomorphic import exponents
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic import block_floating_point
+from netfold.homomorphic.block_floating_point import (
+    all_of,
+    block_starts,
+    check_factor,
+    factor_error_bound,
+    factor_sums,
+    factor_words,
+)
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Carrier,
@@ -21,16 +28,11 @@ from netfold.homomorphic.codec import (
     Origin,
     Promise,
 )
-from netfold.homomorphic.exponents import (
-    all_of,
-    block_starts,
-    check_factor,
-    factor_error_bound,
-    factor_sums,
-    factor_words,
-)
-from netfold.homomorphic.formats import Values, number_format, number_merges
-from netfold.homomorphic.index import (
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Round, Scaling
+from netfold.homomorphic.number_formats import Values, number_format, number_merges
+from netfold.homomorphic.union_index import (
     WORD_ELEMENTS,
     WorkerBucket,
     check_block_elements,
@@ -40,8 +42,6 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import WORD_BITS, Merge, Merged, Work
-from netfold.homomorphic.message import Gradient, Message, Round, Scaling
 from netfold.kinds import register
 
 # Encoders of dense values: what they agree on first, their messages, and their decoded sums.
@@ -101,7 +101,7 @@ class BlockEncoder(DenseEncoder):
             "exponents",
             [gradient],
             [],
-            lambda: (exponents.block_exponents(gradient, self.block_elements, round.workers),),
+            lambda: (block_floating_point.block_exponents(gradient, self.block_elements, round.workers),),
         )
         (merged,) = yield (
             Message(
@@ -120,14 +120,16 @@ class BlockEncoder(DenseEncoder):
         def decode() -> tuple[Gradient]:
             decoded = np.empty(gradient.size, np.float32)
             starts = block_starts(gradient.size, self.block_elements)
-            exponents.dequantize(sums, starts, exponents.scales_of(agreed, round.workers), decoded)
+            block_floating_point.dequantize(
+                sums, starts, block_floating_point.scales_of(agreed, round.workers), decoded
+            )
             return (decoded,)
 
         (decoded,) = round.once("values", [sums], [agreed], decode)
         return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        return exponents.error_bound(gradients, self.block_elements)
+        return block_floating_point.error_bound(gradients, self.block_elements)
 
 
 @dataclass(frozen=True)

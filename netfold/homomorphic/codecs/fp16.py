@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Codec,
@@ -23,6 +22,7 @@ from netfold.homomorphic.codec import (
     Exchange,
     Origin,
 )
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
 from netfold.homomorphic.merge import Hop, Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic import peeling
-from netfold.homomorphic.bounds import TINY, ErrorBound, FloatAddBound, Sums, sums_of_parts
+from netfold.homomorphic.block_floating_point import all_of
 from netfold.homomorphic.codec import (
     Codec,
     CodecRefusal,
@@ -53,8 +53,11 @@ from netfold.homomorphic.codec import (
     part_of,
     prefixed,
 )
-from netfold.homomorphic.exponents import all_of
-from netfold.homomorphic.formats import (
+from netfold.homomorphic.error_bounds import TINY, ErrorBound, FloatAddBound, Sums, sums_of_parts
+from netfold.homomorphic.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import (
     Agreed,
     NumberFormat,
     Values,
@@ -62,8 +65,8 @@ from netfold.homomorphic.formats import (
     number_merges,
     number_promise,
 )
-from netfold.homomorphic.hashing import POSITIONS_SPARE, PUBLISHED, PUBLISHED_LANES, Hashing, find_positions
-from netfold.homomorphic.index import (
+from netfold.homomorphic.sketch import LOAD_MAX, REPAIRED_TILING, ROTATED_TILING, USUAL_LOAD, History, Tiled
+from netfold.homomorphic.union_index import (
     WORD_ELEMENTS,
     IndexKind,
     IndexMemory,
@@ -80,9 +83,6 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import Merge, Merged, Work
-from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
-from netfold.homomorphic.sketch import LOAD_MAX, REPAIRED_TILING, ROTATED_TILING, USUAL_LOAD, History, Tiled
 from netfold.kinds import register
 
 # Setting `published`: lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) works as follows.

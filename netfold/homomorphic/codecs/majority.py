@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Codec,
@@ -25,6 +24,7 @@ from netfold.homomorphic.codec import (
     Exchange,
     Origin,
 )
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.merge import WORD_BITS, Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.compiled import kernel

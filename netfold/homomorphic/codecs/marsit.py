@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Carrier,
@@ -37,6 +36,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.dense import Dense, DenseValues
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
+from netfold.homomorphic.error_bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.merge import WORD_BITS, Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.kinds import register

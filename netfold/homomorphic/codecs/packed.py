@@ -2,8 +2,8 @@
 
 The exact baseline of sparse aggregation (the bitmap of S2 Reducer, arXiv 2110.02140, without its sketch):
 
-1. The workers agree on the union support, its members, and on the scales of their numbers (see `index`
-   and `numbers`).
+1. The workers agree on the union support, its members, and on the scales of their numbers (see
+   `union_index.py` and `number_formats.py`).
 2. Every worker sends its values of all members in ascending order, zeros included. So word k means the same
    element everywhere, and words may be added anywhere. The sums are put back where the index says.
 
@@ -20,10 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, State
-from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
-from netfold.homomorphic.index import (
+from netfold.homomorphic.error_bounds import ErrorBound
+from netfold.homomorphic.merge import Merge
+from netfold.homomorphic.message import Gradient, Round
+from netfold.homomorphic.number_formats import Values, number_format, number_merges, number_promise
+from netfold.homomorphic.union_index import (
     WORD_ELEMENTS,
     IndexKind,
     IndexMemory,
@@ -38,8 +40,6 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import Merge
-from netfold.homomorphic.message import Gradient, Round
 from netfold.kinds import register
 
 

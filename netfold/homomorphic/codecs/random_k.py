@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import TINY, Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Codec,
@@ -26,9 +25,12 @@ from netfold.homomorphic.codec import (
     Variance,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
+from netfold.homomorphic.error_bounds import TINY, Doubles, ErrorBound, Sums
 from netfold.homomorphic.feedback import STATE_BYTES, charge, with_feedback
-from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
-from netfold.homomorphic.index import (
+from netfold.homomorphic.merge import Merge, Merged, Work
+from netfold.homomorphic.message import Gradient, Round
+from netfold.homomorphic.number_formats import Values, number_format, number_merges, number_promise
+from netfold.homomorphic.union_index import (
     WORD_ELEMENTS,
     SupportIndex,
     WorkerBucket,
@@ -39,11 +41,9 @@ from netfold.homomorphic.index import (
     support_of,
     word_layout,
 )
-from netfold.homomorphic.merge import Merge, Merged, Work
-from netfold.homomorphic.message import Gradient, Round
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import kernel
-from netfold.kernels.keyed import Integer, mix_plain, splitmix64
+from netfold.kernels.keyed_random import Integer, mix_plain, splitmix64
 from netfold.kinds import register
 
 

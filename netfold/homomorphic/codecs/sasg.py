@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound, RoundingBound
+from netfold.homomorphic.block_floating_point import not_finite
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Codec,
@@ -36,7 +36,7 @@ from netfold.homomorphic.codec import (
     prefixes,
 )
 from netfold.homomorphic.codecs.topk import check_share
-from netfold.homomorphic.exponents import not_finite
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound, RoundingBound
 from netfold.homomorphic.feedback import STATE_BYTES
 from netfold.homomorphic.merge import WORD_MAX, Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact

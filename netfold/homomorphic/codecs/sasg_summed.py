@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Decoded,
@@ -37,9 +36,10 @@ from netfold.homomorphic.codecs.sasg import (
     check_fraction_bits,
     encode_work,
 )
-from netfold.homomorphic.index import check_contains
+from netfold.homomorphic.error_bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round
+from netfold.homomorphic.union_index import check_contains
 from netfold.kinds import register
 
 Integers = NDArray[np.int32]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
+from netfold.homomorphic.block_floating_point import not_finite
 from netfold.homomorphic.codec import (
     BitsPerElement,
     Codec,
@@ -27,7 +27,7 @@ from netfold.homomorphic.codec import (
     Exchange,
     Origin,
 )
-from netfold.homomorphic.exponents import not_finite
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
 from netfold.homomorphic.merge import Merge, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round

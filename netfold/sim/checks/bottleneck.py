@@ -16,7 +16,7 @@ rounds overlap, the time counts for the one that began first, as in `results/met
   (*straggler* if it is not in the round: some other worker is).
 - All else is *network* time.
 
-**2. Network time**, sample by sample (`engine/observe.py`). The *busiest link* of
+**2. Network time**, sample by sample (`engine/engine_views.py`). The *busiest link* of
 a sample is, of the links that were busy for at least 95 % of what the busiest one was, the one that was busy
 longest in all the network time of the job. Let b be its busy share of the sample, d the share of units that
 senders wait for and of which no packet is on its way (they wait for a retransmission timer), and u the share
@@ -63,7 +63,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
+from netfold.sim.engine.engine_views import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
 from netfold.sim.results.breakdown import Counted, counted_rounds
 from netfold.sim.results.records import PhaseRecord, Records, RoundRecord, TimePart
 from netfold.units import PS_PER_US

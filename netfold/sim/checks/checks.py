@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS, Drift, largest_bias
 from netfold.homomorphic.codec import Codec, Decoded, Promise
-from netfold.homomorphic.drive import Driven, Sent
+from netfold.homomorphic.codec_driver import Driven, Sent
+from netfold.homomorphic.error_bounds import FLOAT_MAX, PART_ELEMENTS, Drift, largest_bias
 from netfold.homomorphic.merge import ORDER_FREE, Merge
 from netfold.homomorphic.message import Decodings, Gradient, Note, NoteKind
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks.merged_signs import SignCheck
+from netfold.sim.checks.round_checks import NMSE_MAX
 from netfold.sim.checks.round_findings import Findings, NoteCounts, RecordedOperation
-from netfold.sim.checks.rounds import NMSE_MAX
 from netfold.sim.engine.engine_data import Rule
 from netfold.sim.engine.tree_paths import into_switches, receivers_of
 from netfold.sim.network.stall import DID_TO_PACKETS
@@ -206,7 +206,7 @@ class Journal:
     drifts: dict[int, Drift] = field(default_factory=dict)
     """Drift of an unbiased codec, by bucket."""
     arrays: dict[str, list[NDArray[np.float32]]] = field(default_factory=dict)
-    """What is kept of each step, by its name in the file (`results/arrays.py`)."""
+    """What is kept of each step, by its name in the file (`results/kept_arrays.py`)."""
     has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:

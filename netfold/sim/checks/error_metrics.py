@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Sums, addition_error, count_inexact
+from netfold.homomorphic.error_bounds import Sums, addition_error, count_inexact
 from netfold.homomorphic.message import Gradient
 from netfold.kernels.compiled import kernel
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, add_counted, addition_error, with_counts
 from netfold.homomorphic.codec import Request, Server
+from netfold.homomorphic.error_bounds import PART_ELEMENTS, add_counted, addition_error, with_counts
 from netfold.homomorphic.merge import (
     CODE_BITS,
     SUMS,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
-from netfold.homomorphic.bounds import PART_ELEMENTS, Drift
+from netfold.homomorphic.error_bounds import PART_ELEMENTS, Drift
 from netfold.homomorphic.merge import Holders, Merged
 from netfold.homomorphic.message import Message, Note, NoteKind
 from netfold.kernels.bits import identity

@@ -21,7 +21,7 @@ from netfold.sim.collectives.schedule_costs import Estimate
 from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.keys import Location, Section
 from netfold.sim.plan.plan import CollectivePlan, HostAllocation, Reference
-from netfold.sim.workload.hardware import Device
+from netfold.sim.workload.device_rooflines import Device
 from netfold.switch.profiles import Profile
 from netfold.switch.program import names_of
 from netfold.topologies.network import Network

@@ -66,7 +66,7 @@ from netfold.sim.engine.engine_data import NONE, Overflow
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.plan.plan import CollectivePlan, frame_of
-from netfold.sim.workload.hardware import memory_bps
+from netfold.sim.workload.device_rooflines import memory_bps
 from netfold.topologies.network import Network
 
 if TYPE_CHECKING:

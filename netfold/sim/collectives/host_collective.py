@@ -38,8 +38,8 @@ from netfold.sim.collectives.transfers import (
     in_orders,
     outline_of,
 )
+from netfold.sim.engine.congestion_policies import BACKOFF_MAX
 from netfold.sim.engine.engine_data import Sender
-from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
 from netfold.sim.plan.idle_network import Window, crowding_warnings, port_warnings
 from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members

@@ -28,7 +28,7 @@ from netfold.homomorphic.merge import (
 from netfold.homomorphic.message import Message, merged_message
 from netfold.kernels import rng_streams
 from netfold.kernels.bits import same_bits
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
     JobContext,
@@ -43,8 +43,9 @@ from netfold.sim.collectives.schedule_bound import BoundOf, host_bound_of
 from netfold.sim.collectives.schedule_costs import Estimate, Routed
 from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.engine_data import Flow, Operation, Overflow, Schedule
-from netfold.sim.workload.hardware import Device, charge_ps
-from netfold.topologies.network import Network, flow_key_plain
+from netfold.sim.workload.device_rooflines import Device, charge_ps
+from netfold.topologies.ecmp import flow_key_plain
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     import simpy

@@ -33,8 +33,9 @@ from netfold.sim.plan.idle_network import (
     link_time_ps,
     packet_rate_bps,
 )
-from netfold.sim.workload.hardware import Device, memory_bps
-from netfold.topologies.network import Network, flow_key_plain, path, shares
+from netfold.sim.workload.device_rooflines import Device, memory_bps
+from netfold.topologies.ecmp import flow_key_plain
+from netfold.topologies.network import Network, path, shares
 from netfold.units import PS_PER_S, TIME
 
 WORD_BITS = 32

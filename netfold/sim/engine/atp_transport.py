@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.merge import WORD_MAX, float_add_words
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix, mix_plain
+from netfold.kernels.keyed_random import mix, mix_plain
+from netfold.sim.engine.congestion_policies import frame_bytes, on_open
 from netfold.sim.engine.engine_data import AtpServer, Job
 from netfold.sim.engine.heap import store_tables, world_at
 from netfold.sim.engine.links import (
@@ -22,7 +23,6 @@ from netfold.sim.engine.links import (
     take_payload,
 )
 from netfold.sim.engine.memory_access import address_of, bits_at, bytes_at, copy_words, words_at
-from netfold.sim.engine.policies import frame_bytes, on_open
 from netfold.sim.engine.sender import (
     acknowledge,
     arm,
@@ -33,8 +33,8 @@ from netfold.sim.engine.sender import (
     pump,
     send_again,
 )
-from netfold.sim.engine.stream import end_stream, packet_key, segment_of, write_result
 from netfold.sim.engine.switches import copy_content
+from netfold.sim.engine.switchml_stream import end_stream, packet_key, segment_of, write_result
 from netfold.sim.engine.tables import (
     ATP_ACK,
     ATP_DATA,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine import job_tables, setup, tables
+from netfold.sim.engine import job_tables, table_setup, tables
 from netfold.sim.engine.atp_transport import open_atp_stream, open_sums
 from netfold.sim.engine.engine_data import (
     BACKLOG_MAX_PS,
@@ -21,13 +21,13 @@ from netfold.sim.engine.engine_data import (
     Scaled,
     Segment,
 )
+from netfold.sim.engine.engine_views import EngineViews, in_clock, plain
 from netfold.sim.engine.flow import open_flow
 from netfold.sim.engine.job_tables import LockStep, OpenSchedule, StreamLayout, write_segments
 from netfold.sim.engine.loop import HANDLERS, go_on_now, run_until, tell_schedule
 from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.observe import EngineViews, in_clock, plain
-from netfold.sim.engine.setup import KeepAlive
-from netfold.sim.engine.stream import open_stream
+from netfold.sim.engine.switchml_stream import open_stream
+from netfold.sim.engine.table_setup import KeepAlive
 from netfold.sim.engine.tables import DONE_FLOW, DONE_STREAM, DONE_WORKER
 from netfold.topologies.network import Network
 
@@ -51,9 +51,9 @@ class EngineSchedules(EngineViews):
         for host in operation.hosts:
             self._check_host("host", host)
         job_tables.check_operation(operation)
-        setup.mark(self.world, operation.sender)
+        table_setup.mark(self.world, operation.sender)
         self._add_flows(job_tables.flow_window(operation))
-        self.world = setup.add_job_counter(self.world, operation.job)
+        self.world = table_setup.add_job_counter(self.world, operation.job)
         number = self._schedules_count
         self.world, self._schedules[number] = job_tables.open_schedule(self.world, number, operation)
         self._schedules_count += 1
@@ -167,12 +167,12 @@ class EngineSchedules(EngineViews):
         elif not count:
             count = max(8, size)
         if count or window > self.world.flights.shape[1]:
-            self.world = setup.add_flows(self.world, size + count, window)
+            self.world = table_setup.add_flows(self.world, size + count, window)
 
     def _make_room(self, reserve: int) -> None:
         """Enlarge the tables until each has room for one event."""
         self._reserve = max(reserve, self._reserve)
-        self.world = setup.with_room(self.world, self._reserve, self._payload_reserve)
+        self.world = table_setup.with_room(self.world, self._reserve, self._payload_reserve)
 
 
 EVENTS_MAX = 1_000_000  # per call of the loop, some 0.1 s; between calls Python handles signals
@@ -194,7 +194,7 @@ class Engine(EngineSchedules):
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         super().__init__()
         self.network = network
-        self.world = setup.new_world(network, rules, seed)
+        self.world = table_setup.new_world(network, rules, seed)
         # A fault may duplicate every packet that an event sends, or give it a payload row.
         self._copies = 2 if any(rule.fate.copies for rule in rules) else 1
         self.on_pause: Callable[[], None] = lambda: None  # called between batches of events in `run`
@@ -236,7 +236,7 @@ class Engine(EngineSchedules):
         """
         if self.world.clock[0].order > 0 and self._room is None:
             raise RuntimeError("a job cannot be added once packets have been sent")
-        setup.check_size(job.frame, job.lanes)
+        table_setup.check_size(job.frame, job.lanes)
         self.world = job_tables.add_job(self.world, job, self._room or {})
         self._jobs.append(job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
@@ -296,18 +296,18 @@ class Engine(EngineSchedules):
         """
         self._check_host("source", flow.source)
         self._check_host("target", flow.target)
-        setup.check_sender(flow.sender)
-        setup.mark(self.world, flow.sender)
+        table_setup.check_sender(flow.sender)
+        table_setup.mark(self.world, flow.sender)
         self._add_flows(flow.sender.window)
-        self.world = setup.add_job_counter(self.world, flow.job)
+        self.world = table_setup.add_job_counter(self.world, flow.job)
         clock = self.world.clock[0]
         row, number = int(clock.flow_free), int(clock.flows_count)
         clock.flow_free = self.world.flows[row].next_free
         clock.flows_count += 1
-        setup.write_flow(self.world, row, number, flow)
+        table_setup.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
-            setup.check_words(flow.words, None, flow.words_count)
-            setup.check_words(flow.received, None, flow.words_count)
+            table_setup.check_words(flow.words, None, flow.words_count)
+            table_setup.check_words(flow.received, None, flow.words_count)
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
         self._keep_alive.flow(row, flow)
@@ -363,34 +363,34 @@ class Engine(EngineSchedules):
             raise ValueError(
                 f"link {self.network.link_names[link]} is inside a host: its rate does not change"
             )
-        setup.change_rate(self.world, link, rate_bps)
+        table_setup.change_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:
-        setup.cut(self.world, link)
+        table_setup.cut(self.world, link)
 
     def flush(self, link: int) -> None:
-        setup.flush(self.world, link)
+        table_setup.flush(self.world, link)
 
     def kill(self, link: int) -> None:
-        setup.kill(self.world, link)
+        table_setup.kill(self.world, link)
 
     def reroute(self, network: Network) -> None:
         """Forward by the routes of a network with the same nodes and links, such as `rerouted`."""
-        self.network, self.world = network, setup.with_routes(self.world, network)
+        self.network, self.world = network, table_setup.with_routes(self.world, network)
 
     def restore(self, link: int) -> None:
         """Bring a link up again; waiting packets go first."""
         self._make_room(self._reserve)
-        setup.restore(self.world, link)
+        table_setup.restore(self.world, link)
 
     def clear(self, switch: int) -> None:
-        setup.clear(self.world, switch)
+        table_setup.clear(self.world, switch)
 
     def abandon(self, job: int) -> None:
-        setup.abandon(self.world, job)
+        table_setup.abandon(self.world, job)
 
     def release_job(self, job: int) -> None:
-        setup.release(self.world, job)
+        table_setup.release(self.world, job)
 
     def crash(self, host: int) -> None:
         self.world.hosts[host].away_until_ps = tables.NEVER

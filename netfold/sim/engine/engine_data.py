@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import WORD_BITS, Merge
-from netfold.sim.engine.policies import FIXED
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import default_program
+from netfold.sim.engine.congestion_policies import FIXED
+from netfold.switch.program import ProgramSpec, default_program
 
 NEVER_PS = 2**63 - 1
 BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
@@ -300,7 +299,7 @@ class Flow:
     words: NDArray[Any] | None
     received: NDArray[Any] | None  # written in place at the target
     sender: Sender
-    route: int  # picks among equal paths, see `topologies/network.py`
+    route: int  # picks among equal paths, see `topologies/ecmp.py`
     key: int
     job: int = 0
     """The job that its retransmissions are counted for."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
+from netfold.sim.engine.congestion_policies import frame_bytes, on_open, on_timeout
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
 from netfold.sim.engine.links import put, take_packet
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
-from netfold.sim.engine.policies import frame_bytes, on_open, on_timeout
 from netfold.sim.engine.sender import acknowledge, arm, disarm, is_in_vain, new_packet, pump, send_again
 from netfold.sim.engine.tables import (
     DELIVERED,

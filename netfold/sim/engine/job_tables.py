@@ -23,8 +23,8 @@ from netfold.sim.engine.engine_data import (
 )
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.setup import Derived, check_sender, check_words, derive, mark
-from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
+from netfold.sim.engine.switchml_stream import TIMEOUTS_THRESHOLD
+from netfold.sim.engine.table_setup import Derived, check_sender, check_words, derive, mark
 from netfold.sim.engine.tables import NEVER, Table, World, enlarge, records
 from netfold.switch.program import ProgramSpec
 from netfold.switch.registers import Registers, new_registers, number_of

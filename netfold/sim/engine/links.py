@@ -8,7 +8,7 @@ import numpy as np
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
 from netfold.sim.engine.engine_data import BACKLOG_MAX_PS, Fate
 from netfold.sim.engine.heap import call_cold, push, world_at
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
@@ -24,14 +24,14 @@ from netfold.sim.engine.tables import (
     Table,
     World,
 )
-from netfold.topologies.network import way_of
+from netfold.topologies.ecmp import way_of
 
 # Links: packets in the queue, on the wire, and in flight; `put` puts them there.
 #
 # There is one event per packet and link: the arrival time is known when a packet is put, unless something
 # changes. Acknowledgements overtake packets whose transmission has not begun. A link does not update each
 # waiting packet: it accumulates their common delay, and a packet adds it when its transmission begins
-# (`due_ps`, `note_begun`). Changes of the rate are rare, and reschedule the queue (`setup.py`).
+# (`due_ps`, `note_begun`). Changes of the rate are rare, and reschedule the queue (`table_setup.py`).
 
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate

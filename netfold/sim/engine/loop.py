@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netfold.kernels.compiled import Handlers, inlined, kernel
 from netfold.sim.engine.atp_transport import on_atp_forward, on_atp_result, on_atp_switch, on_atp_timer
+from netfold.sim.engine.engine_views import log_packet, log_slot_timer
 from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer
 from netfold.sim.engine.heap import call_cold, drop_top, replace_top, store_tables, world_at
 from netfold.sim.engine.links import (
@@ -16,11 +17,9 @@ from netfold.sim.engine.links import (
     send_towards,
 )
 from netfold.sim.engine.memory_access import natural, prefetch, prefetch_row
-from netfold.sim.engine.observe import log_packet, log_slot_timer
 from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_merge_end
 from netfold.sim.engine.sender import expires
 from netfold.sim.engine.steering import on_steered, steer
-from netfold.sim.engine.stream import on_result, on_timer, send_unit
 from netfold.sim.engine.switches import (
     add_narrow_lanes,
     emit,
@@ -34,6 +33,7 @@ from netfold.sim.engine.switches import (
     take_lifted,
     update_slot_timer,
 )
+from netfold.sim.engine.switchml_stream import on_result, on_timer, send_unit
 from netfold.sim.engine.tables import (
     ANSWER,
     APPLY_FAULTS,

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from netfold.homomorphic.merge import add_words, lift_words, survival
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
+from netfold.sim.engine.engine_views import log_timer
 from netfold.sim.engine.flow import start_flow
 from netfold.sim.engine.heap import push, world_at
 from netfold.sim.engine.memory_access import copy_words, longs_at, natural, words_at
-from netfold.sim.engine.observe import log_timer
 from netfold.sim.engine.tables import (
     ARRIVED,
     ASKED,
@@ -44,7 +44,7 @@ from netfold.sim.engine.tables import (
     transfers_at,
 )
 from netfold.switch.registers import ADD, MAX, SIGN, TABLE_ADD, merge_without_overflow
-from netfold.topologies.network import flow_key
+from netfold.topologies.ecmp import flow_key
 
 # What workers of a schedule hold, and how an arriving transfer is merged into it.
 #

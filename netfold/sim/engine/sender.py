@@ -14,11 +14,11 @@ import numpy as np
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
+from netfold.sim.engine.congestion_policies import on_ack, on_mark, on_send, on_timeout
+from netfold.sim.engine.engine_views import log_timer
 from netfold.sim.engine.heap import push
 from netfold.sim.engine.links import take_packet
-from netfold.sim.engine.observe import log_timer
-from netfold.sim.engine.policies import on_ack, on_mark, on_send, on_timeout
 from netfold.sim.engine.tables import NEVER, Table, World
 
 Send = Callable[[World, int, int], None]

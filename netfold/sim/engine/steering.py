@@ -6,7 +6,7 @@ import numpy as np
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
 from netfold.sim.engine.heap import world_at
 from netfold.sim.engine.links import PS_BYTES, dispatch, next_link, put_by_call
 from netfold.sim.engine.memory_access import natural
@@ -22,7 +22,7 @@ from netfold.sim.engine.tables import (
     VIA,
     World,
 )
-from netfold.topologies.network import TURNS, way_of
+from netfold.topologies.ecmp import TURNS, way_of
 
 # A packet that a switch is to steer has that switch as its target, is `STEERED`, and goes to its `slot` after
 # that. So packets that nobody steers cost nothing more on their way.

@@ -7,7 +7,7 @@ import numpy as np
 from netfold.homomorphic.merge import lift_words, survival
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
 from netfold.sim.engine.heap import call_cold, push, world_at
 from netfold.sim.engine.links import (
     dispatch,
@@ -18,7 +18,7 @@ from netfold.sim.engine.links import (
     take_payload,
 )
 from netfold.sim.engine.memory_access import copy_words, words_at, zero_words
-from netfold.sim.engine.stream import packet_key, result_address
+from netfold.sim.engine.switchml_stream import packet_key, result_address
 from netfold.sim.engine.tables import (
     ADD_LANES,
     ALL_CHILDREN,

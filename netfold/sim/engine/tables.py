@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.sim.engine.congestion_policies import MEMORY
 from netfold.sim.engine.engine_data import SEGMENTS_MAX, Sender
 from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
-from netfold.sim.engine.policies import MEMORY
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
 from netfold.topologies.routing import Steering
@@ -143,7 +143,7 @@ PACKET = np.dtype(
         ("link", "i4"),  # it is on, or was last
         ("size_bytes", "i4"),
         ("owner", "i4"),  # stream row or flow row
-        ("route", "i4"),  # picks among equal ways: see `topologies/network.py`
+        ("route", "i4"),  # picks among equal ways: see `topologies/ecmp.py`
         ("unit", "i4"),  # unit of a stream; sequence number of a flow
         ("part", "i4"),  # packet within the unit; ACK: cumulative sequence
         ("transmission", "i4"),  # flows: transmission number; streams: PSN

@@ -31,7 +31,7 @@ from netfold.sim.engine.engine_data import (
     Segment,
     WaitingFlow,
 )
-from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, LookBuffers, Samples, look
+from netfold.sim.engine.engine_views import LINKS_MAX, OUTSTANDING, STATES, LookBuffers, Samples, look
 from netfold.sim.engine.tables import FLOW_ACK, FLOW_DATA, World
 from netfold.sim.network.stall import (
     Diagnosis,

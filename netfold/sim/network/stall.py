@@ -14,7 +14,7 @@ from netfold.sim.engine.engine_data import (
     SlotState,
     WaitingFlow,
 )
-from netfold.switch.programs import names_of
+from netfold.switch.program import names_of
 from netfold.topologies.network import Network
 from netfold.units import TIME
 

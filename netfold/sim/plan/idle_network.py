@@ -16,7 +16,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.engine_data import Frame, Job, Overflow
 from netfold.sim.engine.tree_paths import down_paths
 from netfold.sim.plan.plan import CollectivePlan, JobPlan, Reference
-from netfold.sim.workload.hardware import memory_bps
+from netfold.sim.workload.device_rooflines import memory_bps
 from netfold.switch.profiles import Profile
 from netfold.topologies.network import Network, equal_shares, nodes_of, path
 from netfold.topologies.routing import Policy

@@ -22,7 +22,7 @@ from netfold.homomorphic.codec import (
     Server,
     make_encoders,
 )
-from netfold.homomorphic.drive import drive
+from netfold.homomorphic.codec_driver import drive
 from netfold.homomorphic.fold import answer_of_server
 from netfold.homomorphic.merge import Merge, Merged, gather
 from netfold.homomorphic.message import (

@@ -15,11 +15,10 @@ from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.engine_data import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
 from netfold.sim.plan.prices import Prices
+from netfold.sim.workload.device_rooflines import STEADY, Device, Variation
 from netfold.sim.workload.fusion_rules import Costs
-from netfold.sim.workload.hardware import STEADY, Device, Variation
 from netfold.sim.workload.workload import GradientSource
-from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES
-from netfold.switch.programs import formats
+from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES, formats
 from netfold.topologies.graph import TopologyError, hosts, where
 from netfold.topologies.network import Network
 from netfold.topologies.placement import place_workers

@@ -50,15 +50,8 @@ class ProblemBound:
     cut_ps: Doubles  # (C,) time of a byte across it, in one direction
 
     def crossing_bytes(self, sent_bytes: Doubles, is_merged: bool) -> tuple[Doubles, Doubles]:
-        """(W,) what each worker receives, and (2, C) what crosses each cut, at least.
-
-        Parameters
-        ----------
-        sent_bytes
-            (W,) size of each worker's message.
-        is_merged
-            Whether messages become one on their way; if not, all workers receive all.
-        """
+        # From the sizes of messages, (W,): the least that each worker receives, (W,), and that crosses each
+        # cut in either direction, (2, C). Messages that are not merged on their way all go to every worker.
         join = np.max if is_merged else np.sum
         received = _most_of_others(sent_bytes) if is_merged else sent_bytes.sum() - sent_bytes
         crossing = [join(np.where(sides, sent_bytes, 0.0), axis=1) for sides in (self.sides, ~self.sides)]

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from netfold.errors import NAMES_SHOWN, DataError, names_hint
 from netfold.sim.report import words
-from netfold.sim.report.causes import because, sentence
+from netfold.sim.report.bottleneck_text import because, sentence
 from netfold.sim.report.words import format_value
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind, worst
-from netfold.sim.workload.recipe import ScoreMetric, metric_named
+from netfold.sim.workload.training_keys import ScoreMetric, metric_named
 from netfold.sim.workload.workload_keys import CHOICES
 
 Entry = Mapping[str, Any]
@@ -635,14 +635,16 @@ def _best_of_each(group: Group) -> str:
         rows.setdefault(place(variant)[0], []).append(variant)
     if len(rows) == 1:  # of a group of equal workload: the others are in other groups
         return ""
-    wins: dict[str, dict[str, float | None]] = {}
-    """How many times as fast as the row's baseline, by condition."""
+    wins: dict[str, dict[str, Group]] = {}
+    """Of every winner the rows of the grid where it wins, by condition."""
     for condition, members in rows.items():
         row = Group("", tuple(members), None, group.question.name)
         if first := _first(row):
             best = " or ".join(place(variant)[1] for variant in first)
-            wins.setdefault(best, {})[condition] = row.times(first[0])
-    told = [f"{best} for {_where(list(won), len(rows))}{_gains(won)}" for best, won in wins.items()]
+            wins.setdefault(best, {})[condition] = row
+    told = [
+        f"{best} for {_where(list(won), len(rows))}{_gains(list(won.values()))}" for best, won in wins.items()
+    ]
     superlative = "best" if group.question is SCORE_AT_TIME else "fastest"
     of_what = f"; {superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
     return of_what if told else ""
@@ -660,13 +662,16 @@ def _where(conditions: Sequence[str], count: int) -> str:
     return listed(conditions) if count <= CONDITIONS_MAX else f"{len(conditions)} of {count}"
 
 
-def _gains(won: Mapping[str, float | None]) -> str:
-    """How many times as fast as the baselines of the same conditions."""
-    ratios = sorted(ratio for ratio in won.values() if ratio is not None)
+def _gains(rows: Sequence[Group]) -> str:
+    """How many times as fast the winners of rows are as the rows' baselines."""
+    ratios = sorted(ratio for row in rows if (ratio := row.times(_first(row)[0])) is not None)
     if not ratios or words.digits(ratios[-1]) == words.digits(1.0):
         return ""
     least, most = words.times(ratios[0]), words.times(ratios[-1])
-    return f" ({least if least == most else f'{words.digits(ratios[0])} to {most}'})"
+    baselines = dict.fromkeys(place(row.baseline)[1] for row in rows if row.baseline is not None)
+    as_much = "as much as" if rows[0].more_is_better else "as fast as"
+    range_of_gains = least if least == most else f"{words.digits(ratios[0])} to {most}"
+    return f" ({range_of_gains} {as_much} {' or '.join(baselines)})"
 
 
 def _names(group: Group, variants: Sequence[Entry]) -> str:
@@ -711,6 +716,10 @@ def _within_error(group: Group, first: Entry) -> str:
     return text + ("" if is_long else " (of long messages; short ones were not compared)")
 
 
+_ROUNDING = 1e-13
+"""NMSE below which sums are as near the exact ones as float32 sums: one rounding by 2⁻²⁴ is 3.6e-15."""
+
+
 def _quality(group: Group, first: Entry) -> str:
     """What the sums and the score of the first variant lack."""
     metrics, baseline, parts = first["metrics"], _other_baseline(group), []
@@ -724,7 +733,9 @@ def _quality(group: Group, first: Entry) -> str:
             )
     if "bit_exact" in metrics and is_lossy(metrics):
         error = metrics["nmse"]
-        parts.append("its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}"))
+        is_rounded = error is not None and error < _ROUNDING
+        text = "its sums are rounded, as float32 sums are" if is_rounded else "its sums are not exact"
+        parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
     return "; ".join(parts)
 
 

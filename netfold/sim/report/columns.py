@@ -114,14 +114,14 @@ def metric_columns(
         is_shown = metric.shown_if is None or any(map(metric.shown_if, variants))
         if name in left_out or not is_shown:
             continue
-        writer = (writers or {}).get(name)
+        writer, is_number = (writers or {}).get(name), metric.unit is not Unit.FLAG
         columns.append(
             TableColumn(
                 heading=metric.label or name,
                 cells=[writer(values) if writer else format_metric(name, values) for values in variants],
                 name=name,
-                is_right=metric.unit is not Unit.FLAG and metric.shown_if is None,
-                is_number=metric.unit is not Unit.FLAG,
+                is_right=metric.unit is Unit.SHARE or (is_number and metric.shown_if is None),
+                is_number=is_number,
                 note=f"{metric.label or name}: {metric.note}" if metric.note else "",
                 values=[values.get(_SORTED_BY.get(name, name)) for values in variants],
             )

@@ -37,7 +37,7 @@ from netfold.sim.report.answer import (
     spreads,
     times_baseline,
 )
-from netfold.sim.report.causes import sentence, short
+from netfold.sim.report.bottleneck_text import sentence, short
 from netfold.sim.report.columns import (
     FittingTable,
     TableColumn,
@@ -46,11 +46,11 @@ from netfold.sim.report.columns import (
     require_metrics,
     total_width,
 )
-from netfold.sim.report.display import Svg, VerbResult
+from netfold.sim.report.result_display import Svg, VerbResult
 from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
+from netfold.sim.results.file_formats import plain_frame
 from netfold.sim.results.folder import RunFolder, load
-from netfold.sim.results.format import plain_frame
 from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
@@ -363,7 +363,7 @@ class Comparison(VerbResult):
         UnwrittenError
             The folder cannot be written.
         """
-        from netfold.sim.report.html import write_comparison  # late: matplotlib is slow to import
+        from netfold.sim.report.html_report import write_comparison  # late: matplotlib is slow to import
 
         if len(self.folders) == 1:
             raise DataError(

@@ -18,11 +18,10 @@ from matplotlib.transforms import Affine2D
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import groups_in, order_key, times_baseline
 from netfold.sim.report.heat_map import heat_map
-from netfold.sim.report.marks import Row, mark
+from netfold.sim.report.hover_text import Row, mark
 from netfold.sim.report.network_drawing import utilisation
-from netfold.sim.report.over_time import message_times, over_time
+from netfold.sim.report.over_time import message_times, over_time, scores_over_time
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
-from netfold.sim.report.scores_over_time import scores_over_time
 from netfold.sim.report.trade_off import trade_off
 from netfold.sim.report.training_curves import learning
 from netfold.sim.report.words import fairness

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import Group, answered_in, place
-from netfold.sim.report.marks import mark
+from netfold.sim.report.hover_text import mark
 from netfold.sim.results.folder import RunFolder
 
 _COLOURS = "cividis_r"  # for colour-blind readers, and readable in grey

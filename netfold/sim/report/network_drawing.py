@@ -29,11 +29,11 @@ from matplotlib.textpath import text_to_path
 from matplotlib.transforms import IdentityTransform
 
 from netfold.sim.report import style, words
-from netfold.sim.report.display import Svg
-from netfold.sim.report.marks import Row, mark
+from netfold.sim.report.hover_text import Row, mark
+from netfold.sim.report.result_display import Svg
 from netfold.sim.results.folder import RunFolder
+from netfold.topologies.drawing_layout import NODES_DRAWN_MAX, Class, ClassLink, Place, classes_of, layout
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
-from netfold.topologies.layout import NODES_DRAWN_MAX, Class, ClassLink, Place, classes_of, layout
 from netfold.units import RATE
 
 Edge = frozenset[str]

@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullFormatter
 
 from netfold.sim.report import style, words
-from netfold.sim.report.causes import Parts, cause_name, short
-from netfold.sim.report.marks import mark
+from netfold.sim.report.bottleneck_text import Parts, cause_name, short
+from netfold.sim.report.hover_text import mark
 
 # P. Tol, "Colour schemes" (2021), "muted", https://personal.sron.nl/~pault/: none is the colour of a phase.
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched

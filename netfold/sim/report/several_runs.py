@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from netfold.sim.report.columns import TableColumn
+from netfold.sim.results.file_formats import TABLES
 from netfold.sim.results.folder import RunFolder, first_seed
-from netfold.sim.results.format import TABLES
 from netfold.sim.results.summary import worst
 
 

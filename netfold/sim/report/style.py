@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from netfold.sim.report.display import Svg
-from netfold.sim.report.marks import number_marks, write_marks
+from netfold.sim.report.hover_text import number_marks, write_marks
+from netfold.sim.report.result_display import Svg
 
 # M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"

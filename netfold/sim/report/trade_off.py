@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import GROUPS_MAX, Group, answered_in
-from netfold.sim.report.marks import mark
+from netfold.sim.report.hover_text import mark
 from netfold.sim.report.training_curves import looks_of, plain_ticks
 from netfold.sim.results.folder import RunFolder
 

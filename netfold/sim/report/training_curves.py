@@ -15,10 +15,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from netfold.sim.report import style, words
-from netfold.sim.report.marks import mark_points
+from netfold.sim.report.hover_text import mark_points
 from netfold.sim.report.words import format_value
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.workload.recipe import metric_named
+from netfold.sim.workload.training_keys import metric_named
 from netfold.units import PS_PER_US
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))

@@ -8,7 +8,7 @@ from typing import Any
 from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.metrics import has_target, has_trained, is_tested
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
-from netfold.sim.workload.recipe import metric_named
+from netfold.sim.workload.training_keys import metric_named
 from netfold.units import PS_PER_US
 
 NOTHING = "–"
@@ -40,7 +40,7 @@ def scaled(value: float | None, unit: str) -> str:
 
 
 def money(value_usd: float | None) -> str:
-    """An amount in dollars: "$27.6k"."""
+    # "$27.6k"
     return NOTHING if value_usd is None else f"${scaled(value_usd, '').replace(' ', '')}"
 
 

@@ -34,8 +34,8 @@ from netfold.sim.files import (
     read_bytes,
     require_threads,
 )
-from netfold.sim.results import arrays, format
-from netfold.sim.results.format import FORMAT, TABLES, nullable, schema, to_parquet
+from netfold.sim.results import file_formats, kept_arrays
+from netfold.sim.results.file_formats import FORMAT, TABLES, nullable, schema, to_parquet
 from netfold.sim.results.records import PHASES, Records
 from netfold.sim.results.repeats import MARK
 
@@ -127,7 +127,7 @@ def _read(folder: Path) -> RunFolder:
     tables: dict[str, Any] = {
         name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
         if name != "series" or "series.parquet" in summary["tables"]  # which folders once had not
-        else format.frame(record, ())
+        else file_formats.frame(record, ())
         for name, record in TABLES.items()
     }
     run = RunFolder(
@@ -175,7 +175,7 @@ def _bytes(path: Path, limit_bytes: int) -> bytes:
 
 
 def _json(path: Path) -> Any:
-    return format.parse(str(path), path.name, _bytes(path, TEXT_BYTES_MAX))
+    return file_formats.parse(str(path), path.name, _bytes(path, TEXT_BYTES_MAX))
 
 
 def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
@@ -289,7 +289,7 @@ def _require_agreement(run: RunFolder) -> None:
 _OWN_NAMES = (
     *("scenario.yaml", "run.json", "summary.json", "checks.json"),
     *(f"{name}.parquet" for name in TABLES),
-    *("report.html", "figures", arrays.FOLDER),
+    *("report.html", "figures", kept_arrays.FOLDER),
 )
 
 
@@ -311,7 +311,7 @@ class RunData:
     """What `sim.results.summary.summarize` returns."""
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
-    kept: Mapping[str, Mapping[str, Sequence[arrays.Array]]] = field(default_factory=dict)
+    kept: Mapping[str, Mapping[str, Sequence[kept_arrays.Array]]] = field(default_factory=dict)
     """What is kept of the steps of each job, by its label and the name in its file."""
     extra_files: Mapping[str, bytes] = field(default_factory=dict)
     """Files that scenario.yaml names, which are kept beside it."""
@@ -369,8 +369,8 @@ def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
         _write_below(folder / name, content)
     for label, steps in run.kept.items():
         if steps:
-            content = arrays.to_safetensors(steps)
-            _write_below(folder / arrays.file_name(label), content)
+            content = kept_arrays.to_safetensors(steps)
+            _write_below(folder / kept_arrays.file_name(label), content)
             digests[label] = hashlib.sha256(content).hexdigest()
     tables = {
         f"{name}.parquet": to_parquet(record_type, getattr(run.records, name))

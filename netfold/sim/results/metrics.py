@@ -1,8 +1,8 @@
 """The metrics of a variant: one row each, from which all that shows, checks or explains them is derived.
 
 A row says what a metric is, how it is computed from a run's records, and where it is shown. From it follow
-summaries, the check of run folders (`format.py`), columns (`report/columns.py`), orders of `compare`, figures
-of sweeps, help, and the table in docs/reference.md. To add a metric, add a row with `is_later`.
+summaries, the check of run folders (`file_formats.py`), columns (`report/columns.py`), orders of `compare`,
+figures of sweeps, help, and the table in docs/reference.md. To add a metric, add a row with `is_later`.
 """
 
 from __future__ import annotations
@@ -211,7 +211,9 @@ class Measured:
     @cached_property
     def to_target(self) -> tuple[int | None, float | None, float | None]:
         """Steps, time and bytes to the first test that reached the target; None if none did."""
-        from netfold.sim.workload.recipe import metric_named  # late: help on the command line needs this file
+        from netfold.sim.workload.training_keys import (
+            metric_named,  # late: help on the command line needs this file
+        )
 
         for done, step in enumerate(self.steps, start=1):
             if step.test_metric is None or step.test_score is None or self.fact.target is None:
@@ -322,7 +324,7 @@ def _mean(total: int, count: int) -> int | float | None:
 
 
 def bus_factor(workers: int) -> float:
-    """What the bus bandwidth of an all-reduce is to its algorithm bandwidth (nccl-tests, PERFORMANCE.md)."""
+    # Bus bandwidth by algorithm bandwidth of an all-reduce (nccl-tests, PERFORMANCE.md).
     return 2 * (workers - 1) / workers
 
 

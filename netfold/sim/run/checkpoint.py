@@ -36,7 +36,7 @@ from netfold.homomorphic.codec import Codec, Encoder, Server
 from netfold.kernels.processor import instructions
 from netfold.sim import files
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.setup import KeepAlive
+from netfold.sim.engine.table_setup import KeepAlive
 from netfold.sim.engine.tables import World, records
 from netfold.sim.files import package_version
 from netfold.sim.keys import Option, Section

@@ -23,13 +23,13 @@ from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Round
 from netfold.kernels.compile_progress import COMPILING, counts, elsewhere, observed
 from netfold.kernels.compiled import threads_count
+from netfold.sim.checks.round_checks import Totals, compare
 from netfold.sim.checks.round_findings import NOTHING_EXEMPT
-from netfold.sim.checks.rounds import Totals, compare
 from netfold.sim.engine import tables
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Flow, Job, Segment, Sender
+from netfold.sim.engine.engine_views import in_flight
 from netfold.sim.engine.loop import HANDLERS, run_until
-from netfold.sim.engine.observe import in_flight
 from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.plan import JobPlan, frame_of
 from netfold.topologies.graph import LinkSpec
@@ -38,7 +38,7 @@ from netfold.topologies.network import compile_network
 from netfold.units import PS_PER_S
 
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
-_ELSEWHERE = ("netfold.sim.engine.loop.run_until", "netfold.sim.engine.stream.open_stream")
+_ELSEWHERE = ("netfold.sim.engine.loop.run_until", "netfold.sim.engine.switchml_stream.open_stream")
 _REHEARSED = 5000  # elements: several blocks of every codec
 _FOR_AGGREGATION = (tables.EMIT, tables.MERGE_WITHOUT_OVERFLOW, tables.STREAM_EXPIRES)
 _OFTEN_NEEDED = (  # one request to each of the engine's handlers but ATP's

@@ -20,10 +20,10 @@ from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
 from netfold.sim.run.job import AFTER_BACKWARD, RunningJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
-from netfold.sim.scenario.limits import Plan
+from netfold.sim.scenario.run_limits import Plan
+from netfold.sim.workload.device_rooflines import STEADY
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
 from netfold.sim.workload.fusion_rules import Cost, Costs, Sample, Stages, Weighing
-from netfold.sim.workload.hardware import STEADY
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.workload_keys import Workloads
 

@@ -19,13 +19,13 @@ import simpy
 from numpy.typing import ArrayLike
 
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, blaming
+from netfold.homomorphic.codec_driver import CodecError, Driven, Sent, WorkerEncoder, blaming
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
 from netfold.sim.checks.merged_words import HostReplay
+from netfold.sim.checks.round_checks import examine
 from netfold.sim.checks.round_findings import Findings, RecordedOperation, WrongWord, count_notes
-from netfold.sim.checks.rounds import examine
 from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import JobPlan
@@ -42,8 +42,8 @@ from netfold.sim.run.step import (
     stretches,
 )
 from netfold.sim.run.step_bounds import StepBounds
+from netfold.sim.workload.device_rooflines import Device, charge_ps, scaled_ps
 from netfold.sim.workload.fusion import Bucket
-from netfold.sim.workload.hardware import Device, charge_ps, scaled_ps
 from netfold.sim.workload.synthetic import has_words
 from netfold.sim.workload.workload import Workload
 

@@ -20,8 +20,8 @@ from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.repeats import first_name, with_means
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import variant_keys
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.scenario.sweep_keys import axes_of
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE
 from netfold.sim.workload.gradient_files import GradientFile

@@ -31,12 +31,12 @@ from netfold.sim.run.variant import (
     summary_of,
     workload_keys,
 )
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.resolve import Networks, resolve
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads
-from netfold.switch.programs import names_of
+from netfold.switch.program import names_of
 
 __all__ = ["APPROXIMATIONS", "Progress", "run_scenario", "run_variant", "summary_of_scenario"]
 
@@ -77,8 +77,8 @@ def not_modelled(outcome: Outcome, is_verbose: bool) -> list[str]:
     if not favoured:
         return [f"Not modelled: {len(approximations)} simplifications; -v lists them"]
     return [
-        "Not modelled, though it can change the answer: hosts take no time per packet, and "
-        f"{' and '.join(favoured)} (see `hosts`); -v lists all {len(approximations)} simplifications"
+        "Not modelled, though it can change the answer: hosts take no time per packet (the key `hosts` gives "
+        f"them one), and {' and '.join(favoured)}; -v lists all {len(approximations)} simplifications"
     ]
 
 

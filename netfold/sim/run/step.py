@@ -13,7 +13,7 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.drive import CodecError, Sent
+from netfold.homomorphic.codec_driver import CodecError, Sent
 from netfold.homomorphic.fold import describe
 from netfold.homomorphic.merge import Merged
 from netfold.kernels.bits import identity
@@ -22,8 +22,8 @@ from netfold.sim.checks.round_findings import Findings, RecordedOperation
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
 from netfold.sim.network.stall import HAS_CRASHED
+from netfold.sim.workload.device_rooflines import Passes, scaled_ps
 from netfold.sim.workload.fusion import Bucket
-from netfold.sim.workload.hardware import Passes, scaled_ps
 
 # Check that the workers of a job send matching messages; a codec or damaged words can make them diverge.
 

@@ -19,7 +19,7 @@ from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
 from netfold.sim.checks.checks import Ending, Journal, check_job, check_network, leak_causes
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import BacklogError
-from netfold.sim.engine.observe import Samples
+from netfold.sim.engine.engine_views import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StalledError
 from netfold.sim.plan.idle_network import work_warnings
@@ -37,15 +37,15 @@ from netfold.sim.results.records import (
     SeriesRecord,
     StepRecord,
 )
-from netfold.sim.results.series import series_records
 from netfold.sim.results.summary import summarize, worst
+from netfold.sim.results.time_series import series_records
 from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.job_queue import JobQueue, alone_times
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import FaultDriver, Simulation
-from netfold.sim.scenario.limits import Plan
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads
 from netfold.topologies.network import Network, rerouted
 from netfold.units import PS_PER_MS

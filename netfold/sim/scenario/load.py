@@ -75,7 +75,7 @@ from netfold.sim.scenario.yaml_tree import (
     parse,
     read_source,
 )
-from netfold.sim.workload.hardware import HARDWARE
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import Profile
 
@@ -490,9 +490,10 @@ def schema() -> dict[str, Any]:
         definitions[name] = {"anyOf": [definitions[name], {"type": "string"}]}
     _with_short_devices(settings, variant, definitions["JobSection"])
     properties = {**header["properties"], **settings["properties"]}
+    by_key = _partial(settings["properties"])
     variants = {
         "description": "Alternatives to compare: a list, each with a name and the keys it changes; "
-        "or a grid, each key with its values by name.",
+        "or a grid, each key with its values by name, or a name of an axis with sets of keys by name.",
         "anyOf": [
             {"type": "array", "minItems": 1, "items": _partial(variant) | {"required": ["name"]}},
             {
@@ -500,9 +501,18 @@ def schema() -> dict[str, Any]:
                 "minProperties": 1,
                 "properties": {
                     key: {"type": "object", "minProperties": 1, "additionalProperties": value}
-                    for key, value in _partial(settings["properties"]).items()
+                    for key, value in by_key.items()
                 },
-                "additionalProperties": False,
+                "additionalProperties": {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {
+                        "type": "object",
+                        "minProperties": 1,
+                        "properties": by_key,
+                        "additionalProperties": False,
+                    },
+                },
             },
         ],
     }

@@ -155,13 +155,7 @@ def read_profile(path: str) -> Profile:
 
 
 def read_prices(path: str) -> Prices:
-    """A table of prices in a YAML file.
-
-    Raises
-    ------
-    ScenarioError
-        The file cannot be read, or a value is not allowed; with its line.
-    """
+    # Of a YAML file; a ScenarioError names the line that is not allowed.
     return validated(Prices, from_file(Node(path, path, 0, ""), Path()))
 
 

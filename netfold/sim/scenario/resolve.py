@@ -41,7 +41,9 @@ from netfold.sim.plan.plan import (
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.job_placement import JobPlacer
-from netfold.sim.scenario.limits import (
+from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.network_keys import TopologySection, key_of
+from netfold.sim.scenario.run_limits import (
     Plan,
     check_duration,
     check_slowed,
@@ -49,12 +51,10 @@ from netfold.sim.scenario.limits import (
     refuse_more_than_kept,
     sizes_of,
 )
-from netfold.sim.scenario.load import Scenario
-from netfold.sim.scenario.network_keys import TopologySection, key_of
 from netfold.sim.scenario.variant_keys import Variant
+from netfold.sim.workload.device_rooflines import Device, Place, Variation
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
-from netfold.sim.workload.hardware import Device, Place, Variation
 from netfold.sim.workload.synthetic import SyntheticSpec, has_words
 from netfold.sim.workload.workload import GradientSource, WorkloadOption, refusal_of_needs
 from netfold.sim.workload.workload_keys import Training

@@ -265,18 +265,20 @@ def with_child(mapping: Node, key: str, child: Node) -> Node:
 
 
 def combinations(axes: Node, keys: Sequence[str]) -> Node:
-    """Variants written as a grid, as a list: each combination of one named value of every key.
+    """Variants written as a grid, as a list: each combination of one named value of every axis.
 
-    The first key varies slowest; a variant's name joins those of its values by "-".
+    An axis is a key of variants with its values by name; or a name of its own, whose values each set several
+    keys. The first axis varies slowest; a variant's name joins those of its values by "-".
 
     Raises
     ------
     ScenarioError
-        A key that variants do not have, or without named values; a name that variants cannot have; too many.
+        An axis that is neither, or without named values; a name that variants cannot have; a key that two
+        axes set; too many variants.
     """
     for key, named in axes.children.items():
         if key not in keys:
-            raise unknown_key(named, key, keys)
+            _require_keys(named, key, keys)
         if not isinstance(named.value, Mapping) or not named.value:
             hint = f"for example {key}: {{first: …, second: …}}"
             raise named.error(f"must have its values by name, found {shown(named.plain)}", hint)
@@ -290,15 +292,33 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
     variants = [replace(axes, value={"name": replace(axes, value="")})]
     for key, named in axes.children.items():
         values = named.children.items()
-        variants = [_combine(variant, key, name, value) for variant in variants for name, value in values]
+        variants = [
+            _combine(variant, name, value, {key: value} if key in keys else value.children)
+            for variant in variants
+            for name, value in values
+        ]
     return replace(axes, value=tuple(variants))
 
 
-def _combine(variant: Node, key: str, name: str, value: Node) -> Node:
+def _require_keys(named: Node, axis: str, keys: Sequence[str]) -> None:
+    """Refuse an axis that is no key of variants and whose values set other keys, or none."""
+    changes = [change for value in named.children.values() for change in value.children.items()]
+    unknown = [(key, node) for key, node in changes if key not in keys]
+    if len(unknown) == len(changes):
+        raise unknown_key(named, axis, keys)
+    for key, node in unknown:
+        raise unknown_key(node, key, keys)
+
+
+def _combine(variant: Node, name: str, value: Node, changes: Mapping[str, Node]) -> Node:
     before = str(variant.children["name"].value)
     whole = f"{before}-{name}" if before else name
-    named = with_child(variant, "name", replace(value, value=whole))
-    return with_child(replace(named, line=value.line, path=f"variants.{whole}"), key, value)
+    combined = replace(variant, line=value.line, path=f"variants.{whole}")
+    for key, change in {"name": replace(value, value=whole), **changes}.items():
+        if key != "name" and key in variant.children:
+            raise change.error(f"{key} is set by another axis of the grid, too", "set each key in one axis")
+        combined = with_child(combined, key, change)
+    return combined
 
 
 def axes_of(document: Node) -> dict[str, list[list[str]]]:

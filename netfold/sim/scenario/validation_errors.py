@@ -26,8 +26,7 @@ from netfold.errors import (
     names_hint,
     shown,
 )
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.sim.keys import NAME_RULE, AnySection, S, keys, kinds_of, members_of, read
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node

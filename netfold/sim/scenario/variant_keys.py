@@ -16,14 +16,14 @@ from pydantic import (
 
 from netfold.errors import OptionError, shown
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.kinds import family, register
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Option, Placement, Section, Time
 from netfold.sim.plan.host_profiles import HostProfile
 from netfold.sim.plan.plan import Overlap, Reference
 from netfold.sim.plan.prices import Prices
-from netfold.sim.results.arrays import Kept
+from netfold.sim.results.kept_arrays import Kept
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile

@@ -23,7 +23,7 @@ from netfold.sim import files
 from netfold.sim.scenario.sweep_keys import DEVICE_SUFFIX
 from netfold.sim.studies.codec_study import run_study
 from netfold.sim.studies.codec_study_inputs import read_codecs, synthetic_source
-from netfold.sim.workload.hardware import (
+from netfold.sim.workload.device_rooflines import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
     FORMAT,

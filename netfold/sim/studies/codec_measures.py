@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import RunError
-from netfold.homomorphic.bounds import ExactSums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
     ContractError,
     Decoded,
@@ -25,14 +24,15 @@ from netfold.homomorphic.codec import (
     Server,
     make_encoders,
 )
-from netfold.homomorphic.drive import drive
+from netfold.homomorphic.codec_driver import drive
+from netfold.homomorphic.error_bounds import ExactSums, sums_of_parts, whole_bound
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import FALLBACK_LABEL
 from netfold.sim.checks.error_metrics import Likeness
-from netfold.sim.checks.rounds import error_over_bound
+from netfold.sim.checks.round_checks import error_over_bound
 from netfold.sim.studies.codec_study_inputs import GradientsCell, NamedCodec, Source
 
 

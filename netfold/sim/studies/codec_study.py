@@ -32,7 +32,6 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, NetfoldError, RunError
-from netfold.homomorphic.bounds import exact_sums
 from netfold.homomorphic.codec import (
     Codec,
     CodecRefusedError,
@@ -43,6 +42,7 @@ from netfold.homomorphic.codec import (
     make_encoders,
     refusal_of,
 )
+from netfold.homomorphic.error_bounds import exact_sums
 from netfold.homomorphic.fold import AllReduceResult
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.message import Round
@@ -51,9 +51,9 @@ from netfold.sim.files import require_threads, require_writable
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
 from netfold.sim.report.columns import FittingTable
-from netfold.sim.report.display import VerbResult
+from netfold.sim.report.result_display import VerbResult
+from netfold.sim.results.file_formats import frame, to_parquet
 from netfold.sim.results.folder import circumstances, folder_name, to_json
-from netfold.sim.results.format import frame, to_parquet
 from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
 from netfold.sim.run.progress import Progress, silent
 from netfold.sim.studies import ROUNDS

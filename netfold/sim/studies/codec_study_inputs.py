@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import DataError, NetfoldError, ScenarioError
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.kernels.processor import pin
 from netfold.sim.capture.recording_files import NAME as TRACE

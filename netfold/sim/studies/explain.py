@@ -34,18 +34,18 @@ from netfold.sim.report.answer import (
     answered_in,
     groups_in,
 )
-from netfold.sim.report.causes import described
-from netfold.sim.report.display import VerbResult
+from netfold.sim.report.bottleneck_text import described
+from netfold.sim.report.result_display import VerbResult
 from netfold.sim.results import folder
-from netfold.sim.results.format import frame
+from netfold.sim.results.file_formats import frame
 from netfold.sim.results.records import TimePart
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.progress import Progress, ProgressReporter, silent
 from netfold.sim.run.variant import run_variant
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load, running_code
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.scenario.variant_keys import JobSections
 from netfold.sim.studies.remedies import COMPUTE, REMEDIES, Patch, Price, Remedy, Subject
 from netfold.sim.workload.workload_keys import Workloads

@@ -17,22 +17,21 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import MissingKeyError, MistakesError, NetfoldError, RunError, ScenarioError, names_hint
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import require_threads
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
-from netfold.sim.report.display import VerbResult
-from netfold.sim.results.format import frame
+from netfold.sim.report.result_display import VerbResult
+from netfold.sim.results.file_formats import frame
 from netfold.sim.results.summary import GOOD, kind, summarize
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.progress import Progress, silent
 from netfold.sim.run.variant import run_variant
-from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.codec_study_inputs import read_codec, read_codecs
 from netfold.sim.workload.workload_keys import Workloads

@@ -15,7 +15,7 @@ from netfold.errors import NetfoldError
 from netfold.kinds import registered
 from netfold.sim.plan.prices import Bill, Prices, bill_of
 from netfold.sim.report import words
-from netfold.sim.report.display import VerbResult
+from netfold.sim.report.result_display import VerbResult
 from netfold.sim.scenario.network_keys import key_of
 from netfold.sim.scenario.profile_keys import default_prices, read_prices
 from netfold.sim.studies.topology_study import networks_of

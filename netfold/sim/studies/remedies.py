@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.checks.bottleneck import BottleneckCause as Cause
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.plan import JobPlan, frames
 from netfold.sim.scenario.network_keys import TopologySection
 from netfold.sim.scenario.variant_keys import JobSections
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.sim.workload.fusion import BySize, OneBucket
-from netfold.sim.workload.hardware import HARDWARE
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES, Profile

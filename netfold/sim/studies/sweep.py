@@ -28,8 +28,8 @@ from netfold.sim.files import require_threads, require_writable
 from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.report.words import format_count
 from netfold.sim.results import summary
+from netfold.sim.results.file_formats import parquet_bytes
 from netfold.sim.results.folder import circumstances, point_latest, to_json
-from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.compiling import compile_engine, is_cold
 from netfold.sim.run.progress import silent
 from netfold.sim.scenario.load import Given, Scenario, load, running_code, scenario_of, sets_of

@@ -31,10 +31,10 @@ from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import TIME_TO_TARGET, Group, answer, listed
-from netfold.sim.report.display import VerbResult
-from netfold.sim.report.html import write_figure, write_pages
-from netfold.sim.report.marks import mark_points
-from netfold.sim.report.page import inlined, template_of
+from netfold.sim.report.hover_text import mark_points
+from netfold.sim.report.html_page import inlined, template_of
+from netfold.sim.report.html_report import write_figure, write_pages
+from netfold.sim.report.result_display import VerbResult
 from netfold.sim.results.folder import (
     SWEEP,
     TABLE_BYTES_MAX,

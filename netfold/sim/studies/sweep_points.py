@@ -20,15 +20,15 @@ from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import UnreadableError, read_bytes
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.run.named_files import input_paths
-from netfold.sim.scenario.limits import Plan, most_bytes
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.run_limits import Plan, most_bytes
 from netfold.sim.scenario.variant_keys import each_seed
 from netfold.sim.scenario.yaml_tree import Node
 from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
 from netfold.sim.workload.user_model import imported_files
 from netfold.sim.workload.workload_keys import Training
-from netfold.switch.programs import programs
+from netfold.switch.program import programs
 from netfold.topologies.kind import Topology
 
 _KNOWN = ("netfold", "builtins", *sys.stdlib_module_names)  # their sources, or versions, are in every digest

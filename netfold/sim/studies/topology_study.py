@@ -30,7 +30,7 @@ from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.plan.prices import Bill, Prices, bill_of
 from netfold.sim.plan.problem_bound import least_s
 from netfold.sim.report import words
-from netfold.sim.report.display import Svg, VerbResult
+from netfold.sim.report.result_display import Svg, VerbResult
 from netfold.sim.results.metrics import bus_factor
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
@@ -40,10 +40,10 @@ from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.network_losses import BISECTION, Loss, Losses, lose_any
 from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.drawing_layout import NODES_DRAWN_MAX
 from netfold.topologies.exact_bisection import is_available
 from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.kind import Topology
-from netfold.topologies.layout import NODES_DRAWN_MAX
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.progress import Progress
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.switch.programs import names_of
+from netfold.switch.program import names_of
 
 _SCENARIO: dict[str, Any] = {
     "name": "warm",

@@ -1,12 +1,8 @@
 """Devices, which say how long compute takes: no time, fixed times, a roofline, a recording, this machine.
 
-hardware   the table: peaks and what of them is reached, with sources
-cost       what a step costs: kernels, counted on the real model
-device     the contract: times of passes, of the optimizer's update, of encoding, decoding and copies
-roofline   counted work to time;  calibrated   device files of measured processors
-host_codec a codec on the other side than the gradient, which pays copies
-variation  jitter and stragglers, keyed
-and what a scenario may say, a class for each kind
+Here are the keys: a class for each kind of device that a scenario can name. `device_rooflines.py` has the
+contract of a device, the table of hardware with its sources (peaks of an A100, and what is reached of
+them), and the times by it.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from netfold.homomorphic.message import Tensor
 from netfold.kinds import family, register
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import NO_KEY, OneOf, Option, Rate, Share, Time
-from netfold.sim.workload.hardware import (
+from netfold.sim.workload.device_rooflines import (
     HARDWARE,
     LINKS,
     STEADY,

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from netfold.homomorphic.message import Tensor as Described
-from netfold.sim.workload.hardware import (
+from netfold.sim.workload.device_rooflines import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
     MATMUL,

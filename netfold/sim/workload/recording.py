@@ -12,9 +12,9 @@ from typing import ClassVar, Literal, NamedTuple
 from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.capture.recording_files import RankStep, TraceFile, read_trace, read_values, require_digest
+from netfold.sim.workload.device_rooflines import Passes
 from netfold.sim.workload.fusion import AnyFusion, Fusion, Partition
 from netfold.sim.workload.gradient_files import FileSpec, first_not_finite
-from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.layers import Layer, layers_of, place_tensors, tensor_of
 from netfold.sim.workload.workload import Untrained, WorkloadOption
 

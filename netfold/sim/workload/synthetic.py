@@ -19,8 +19,8 @@ from netfold.kernels.compiled import inlined, intrinsic, kernel
 from netfold.kernels.exp_log import LN2, exps
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Count, Option, Share
+from netfold.sim.workload.device_rooflines import Passes
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
-from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.layers import (
     SHAPE_PATTERN,
     Layer,

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from netfold.homomorphic.message import Gradient, StepFact
 from netfold.homomorphic.message import Tensor as Described
+from netfold.sim.workload.device_rooflines import Passes as PassTimes
+from netfold.sim.workload.device_rooflines import StepCost
 from netfold.sim.workload.fusion import Bucket, Fusion, fuse
-from netfold.sim.workload.hardware import Passes as PassTimes
-from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import layers_of, place_tensors
 from netfold.sim.workload.model import Task
 from netfold.sim.workload.model_probe import ProbedStep, probe, timed_passes
 from netfold.sim.workload.optimizers import Sgd
-from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.training_keys import Recipe
 from netfold.sim.workload.weights import (
     Arena,
     ModelPasses,

@@ -17,6 +17,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.kinds import family
 from netfold.sim.keys import Count, Option
+from netfold.sim.workload.device_rooflines import StepCost
 from netfold.sim.workload.fusion import (
     ONE_BUCKET,
     AnyFusion,
@@ -27,11 +28,10 @@ from netfold.sim.workload.fusion import (
     fuse_tensors,
     pieces_of,
 )
-from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import Layer
 
 if TYPE_CHECKING:
-    from netfold.sim.workload.hardware import Passes
+    from netfold.sim.workload.device_rooflines import Passes
 
 
 ALL_FACTS = frozenset(StepFact)

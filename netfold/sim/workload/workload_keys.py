@@ -21,9 +21,9 @@ from netfold.sim.workload.gradient_files import GradientFile
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import AnyModel, data_names, facts_of, model_kinds, read_model
-from netfold.sim.workload.recipe import Recipe, metric_named
 from netfold.sim.workload.recording import Recording, Trace
 from netfold.sim.workload.synthetic import RandomValues, Synthetic, SyntheticSpec
+from netfold.sim.workload.training_keys import Recipe, metric_named
 from netfold.sim.workload.workload import GradientSource, Workload, WorkloadOption
 from netfold.units import FRACTION_PATTERN, parse_fraction
 

@@ -2,7 +2,3 @@
 
 A new file is found: importing a program's module registers it.
 """
-
-from netfold.switch.program import declare, default_program, formats, names_of, programs, runnable
-
-__all__ = ["declare", "default_program", "formats", "names_of", "programs", "runnable"]

@@ -12,9 +12,9 @@ from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.codecs.auto import Auto, Choice, Experience, RoundCost, round_ps
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.fold import AllReduceResult, fold
-from netfold.homomorphic.formats import Values, number_format
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import Values, number_format
 from netfold.homomorphic.sketch import History
 from netfold.testing import support
 

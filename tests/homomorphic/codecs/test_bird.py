@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, LockStepError, Request
+from netfold.homomorphic.codec_driver import advance
 from netfold.homomorphic.codecs import bird_shared as shared
 from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.bird_plus import BirdPlus
@@ -30,7 +31,6 @@ from netfold.homomorphic.codecs.bird_rows import (
     workers_max,
 )
 from netfold.homomorphic.codecs.bird_shared import BirdShared
-from netfold.homomorphic.drive import advance
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Gradient, Round, Tensor

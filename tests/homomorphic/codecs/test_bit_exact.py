@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from docs.findings.patterns import Pattern, support
 from netfold.homomorphic import sketch
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Codec, codec_kinds
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Carrier, Codec, EncodeError
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import Carrier, Codec, EncodeError, codec_kinds
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint

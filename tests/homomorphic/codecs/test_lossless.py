@@ -17,9 +17,9 @@ from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless, cells_refusal
-from netfold.homomorphic.formats import AgreedNothing
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Gradient, Message, NoteKind
+from netfold.homomorphic.number_formats import AgreedNothing
 from netfold.homomorphic.sketch import Seen
 from tests.examples import examples
 from tests.homomorphic.gradients import Played, bound_of, encoders_of, folded, labels, play, sparse

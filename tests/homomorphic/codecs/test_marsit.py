@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.bounds import Sums
 from netfold.homomorphic.codec import EncodeError, Promise
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.marsit import Marsit, MarsitEncoder, step_of
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
+from netfold.homomorphic.error_bounds import Sums
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Gradient, Round, Step

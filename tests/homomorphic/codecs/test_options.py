@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 
 Case = tuple[str, dict[str, Any], str]  # kind, options, what is said
 

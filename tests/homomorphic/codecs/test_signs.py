@@ -28,7 +28,7 @@ from netfold.homomorphic.merge import (
     sign_words,
 )
 from netfold.homomorphic.message import Gradient, Round
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.testing import check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import rows_of

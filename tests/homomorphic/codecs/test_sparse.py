@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.bounds import Sums
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
+from netfold.homomorphic.error_bounds import Sums
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round, Tensor

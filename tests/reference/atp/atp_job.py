@@ -17,9 +17,9 @@ import numpy as np
 from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine_data import Overflow, Segment
 from tests.reference.atp.switch import AtpReference, Verdict
+from tests.reference.engine.congestion_policies import POLICIES
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet
-from tests.reference.engine.policies import POLICIES
 from tests.reference.engine.worker import JobNumber, backed_off_ps
 from tests.reference.switch.merging import INT32_MAX, added, merged_word
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netfold.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64_plain
 from tests.reference.codecs import codecs as plain
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from netfold.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64_plain
 from tests.reference.codecs.codecs import wrap
 
 Choices = list[tuple[int, int]]  # of one element: counter and sign (1 or −1) for each of three hashes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.engine.engine_data import Fate, Rule
 from netfold.topologies.network import Network, next_links
 from tests.reference.engine.link import (

@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.engine.engine_data import Flow
 from netfold.topologies.routing import Steering
+from tests.reference.engine.congestion_policies import POLICIES
 from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
 from tests.reference.engine.link import ACK, DATA, Label, Packet, choice, entropy, hops_between, via
-from tests.reference.engine.policies import POLICIES
 
 KEY_DATA, KEY_ACK, KEY_FLOWLET = 3, 4, 57
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netfold.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.keyed_random import mix_plain, splitmix64_plain
 from netfold.sim.engine.engine_data import Fate, Rule
 from netfold.topologies.network import Network, next_links
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from netfold.homomorphic.merge import Merge
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.engine.engine_data import NONE, Flow, Operation, Overflow
 from tests.reference.engine.fabric import MERGE_END, Fabric, Timer
 from tests.reference.engine.link import Label

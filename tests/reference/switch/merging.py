@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.homomorphic.merge import Merge
-from netfold.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed_random import splitmix64_plain
 from netfold.sim.engine.engine_data import Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum

@@ -16,7 +16,7 @@ from netfold.homomorphic.merge import Merge
 from netfold.sim.checks.bottleneck import BottleneckCause, NetworkTime, Piece, critical_path, network_time
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Job, Segment, Sender, losses
-from netfold.sim.engine.observe import Samples
+from netfold.sim.engine.engine_views import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.results.records import PhaseRecord, RoundRecord

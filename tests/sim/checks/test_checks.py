@@ -20,25 +20,25 @@ from numpy.typing import NDArray
 
 import netfold
 from netfold.errors import InvariantError
-from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.error_bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.sim.checks.error_metrics import ErrorMetrics
+from netfold.sim.checks.round_checks import examine as examine_decoded
 from netfold.sim.checks.round_findings import Findings, count_notes
-from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationId, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from tests.command_line import run_command
-from tests.homomorphic.test_bounds import rounded
+from tests.homomorphic.test_error_bounds import rounded
 from tests.homomorphic.test_law import Steps
 from tests.registry import known
-from tests.sim.checks.test_rounds import examine
+from tests.sim.checks.test_round_checks import examine
 from tests.sim.scenes import entry_of, measure, simulate, simulated, write
 from tests.sim.toys import Wide
 

@@ -39,7 +39,7 @@ from netfold.sim.checks.checks import (
 from netfold.sim.checks.error_metrics import ErrorMetrics
 from netfold.sim.checks.round_findings import Findings, Held, RecordedOperation, WrongWord, count_notes
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.engine.observe import points_of
+from netfold.sim.engine.engine_views import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord
 from netfold.sim.workload.fusion import Bucket

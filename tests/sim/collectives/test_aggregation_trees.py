@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.keyed_random import mix_plain, splitmix64_plain
 from netfold.sim.collectives.in_network import aggregation_tree as candidates
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,
@@ -25,9 +25,10 @@ from netfold.sim.collectives.in_network.aggregation_tree import (
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree
 from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace
 from netfold.sim.run.run import VariantResult
+from netfold.topologies.ecmp import planned_key
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import Network, compile_network, path, planned_key
+from netfold.topologies.network import Network, compile_network, path
 from netfold.topologies.topology_files import to_json
 from tests.examples import examples
 from tests.sim.scenario.test_sections import shape

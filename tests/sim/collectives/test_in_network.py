@@ -14,7 +14,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.merge import Merge, Merged, lift
 from netfold.homomorphic.message import Message, Scaling
 from netfold.sim.collectives.collective import OperationId
@@ -26,8 +26,7 @@ from netfold.sim.network.fabric import Fabric as EngineFabric
 from netfold.sim.plan.idle_network import job_pace
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.run.variant import VariantResult
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import runnable
+from netfold.switch.program import ProgramSpec, runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED

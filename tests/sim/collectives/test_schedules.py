@@ -42,8 +42,8 @@ from netfold.sim.collectives.transfers import (
     outline_of,
 )
 from netfold.sim.engine.engine_data import NONE, Schedule
+from netfold.sim.workload.device_rooflines import Device
 from netfold.sim.workload.devices import FixedDevice, NoDevice
-from netfold.sim.workload.hardware import Device
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.network import Network, compile_network, path
 from tests.examples import examples

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.engine.atp_transport import first_entries
+from netfold.sim.engine.congestion_policies import AIMD, FIXED
 from netfold.sim.engine.engine_data import Completion, Fate, Rule, Segment
-from netfold.sim.engine.policies import AIMD, FIXED
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.network import Network, compile_network
 from tests.examples import examples

@@ -28,10 +28,11 @@ from ns.port.wire import Wire
 
 from netfold.sim.engine.engine_data import Completion, Flow, Frame
 from netfold.sim.plan.plan import frame_of
+from netfold.topologies.ecmp import planned_key
 from netfold.topologies.graph import LinkSpec, hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.network import Network, compile_network, path, planned_key
+from netfold.topologies.network import Network, compile_network, path
 from tests.examples import nightly
 from tests.sim.engine.plans.plans import with_loopbacks
 from tests.sim.engine.small import (

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import folder_of
-from netfold.sim.engine import setup as tables
+from netfold.sim.engine import table_setup as tables
 from netfold.sim.engine import tables as world
 from netfold.sim.engine.atp_transport import first_entries
 from netfold.sim.engine.engine import Engine

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import MERGEABLE, Merge
 from netfold.sim.engine.engine_data import Branch, Overflow, Scaled, Segment, all_members
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import runnable
+from netfold.switch.program import ProgramSpec, runnable
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE

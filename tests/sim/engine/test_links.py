@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Burst, Fate, Flow, Frame, Rule, Sender
 from netfold.topologies.graph import LinkSpec

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from netfold.sim.engine.engine_data import Fate, Rule
+from netfold.topologies.ecmp import flow_key_plain
 from netfold.topologies.graph import hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import compile_network, flow_key_plain, path
+from netfold.topologies.network import compile_network, path
 from netfold.topologies.routing import POLICIES
 from tests.sim.engine.small import FAST, Make, check_received, compiled, flow, logged, run_dry
 from tests.sim.engine.test_routing import BIG, data_links, words

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from netfold.sim.engine.engine_data import Fate, Frame, Rule
+from netfold.topologies.ecmp import flow_key_plain, planned_key
 from netfold.topologies.graph import add_link, add_server, add_switch, hosts, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.network import Network, compile_network, flow_key_plain, path, planned_key, shares
+from netfold.topologies.network import Network, compile_network, path, shares
 from netfold.topologies.routing import POLICIES
 from tests.reference.engine.fabric import ARRIVAL
 from tests.sim.engine.small import (

@@ -13,9 +13,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pytest
 
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.auto import CarriedAuto, Choice
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
@@ -23,7 +23,7 @@ from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.collectives.schedule_costs import HostCarrier
 from netfold.sim.engine.engine_data import Frame
 from netfold.sim.plan.plan import frame_of
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.report.words import codec_events
 from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.folder import load

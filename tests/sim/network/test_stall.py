@@ -18,11 +18,11 @@ from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Scaled, Segment, losses
-from netfold.sim.engine.observe import _waiting_for
+from netfold.sim.engine.engine_views import _waiting_for
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric, Sampler
 from netfold.sim.network.stall import StalledError
 from netfold.sim.report.compare import compare
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.results.folder import load
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML

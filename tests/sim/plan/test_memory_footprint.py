@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import netfold.sim.plan.memory_footprint
-import netfold.sim.scenario.limits
 import netfold.sim.scenario.resolve
+import netfold.sim.scenario.run_limits
 from netfold.sim.plan.memory_footprint import BASE_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.run.run import run_variant
-from netfold.sim.scenario.limits import JobSize, _footprint
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.run_limits import JobSize, _footprint
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.workload_keys import Training
 from tests.command_line import run_python
@@ -194,7 +194,7 @@ Available = Callable[[int], None]
 @pytest.fixture
 def available(monkeypatch: pytest.MonkeyPatch) -> Available:
     def so_much(size_bytes: int) -> None:
-        monkeypatch.setattr(netfold.sim.scenario.limits, "available_bytes", lambda: size_bytes)
+        monkeypatch.setattr(netfold.sim.scenario.run_limits, "available_bytes", lambda: size_bytes)
 
     return so_much
 

@@ -23,7 +23,7 @@ from netfold.sim.report.answer import (
     times_baseline,
     with_answer,
 )
-from netfold.sim.report.causes import because, sentence, short
+from netfold.sim.report.bottleneck_text import because, sentence, short
 from netfold.sim.report.compare import compare
 from netfold.sim.report.words import warnings
 from netfold.sim.results.folder import write_run
@@ -410,7 +410,12 @@ def test_a_replay_with_skew_is_ranked_since_the_last_rank_arrived() -> None:
 
 @pytest.mark.parametrize(
     ("nmse", "told"),
-    [(0.25, "a: its sums are not exact, NMSE 2.50e-01"), (None, "a: its sums are not exact")],
+    [
+        (0.25, "a: its sums are not exact, NMSE 2.50e-01"),
+        (1.1e-13, "a: its sums are not exact, NMSE 1.10e-13"),
+        (9e-14, "a: its sums are rounded, as float32 sums are, NMSE 9.00e-14"),
+        (None, "a: its sums are not exact"),
+    ],
 )
 def test_a_lossy_winner_says_so(nmse: float | None, told: str) -> None:
     lossy = [entry("a", 1.0, bit_exact=False, nmse=nmse), entry("b", 2.0, plain=True)]

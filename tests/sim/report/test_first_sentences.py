@@ -19,8 +19,8 @@ from netfold.errors import ScenarioError
 from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, telling, with_answer
 from netfold.sim.report.several_runs import joined
 from netfold.sim.report.words import digits, percent, time
+from netfold.sim.results.file_formats import TABLES, frame
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.results.format import TABLES, frame
 from netfold.sim.scenario.variant_keys import QuestionName
 from tests import ROOT
 from tests.command_line import run_command
@@ -142,13 +142,13 @@ def test_a_grid_says_what_is_best_where() -> None:
 
     assert only(grid(times)) == (
         "star-tree has the shortest step: 20.0 µs, 3.00 × as fast as star-ring (60.0 µs); next is mesh-tree, "
-        f"50.0 % slower{best}tree for each (1.67 to 3.00 ×)"
+        f"50.0 % slower{best}tree for each (1.67 to 3.00 × as fast as ring)"
     )
     assert only(grid(times | {("mesh", "tree"): 60.0})).endswith(
-        f"{best}tree for star (3.00 ×), ring for mesh (1.20 ×)"
+        f"{best}tree for star (3.00 × as fast as ring), ring for mesh (1.20 × as fast as tree)"
     )
     assert only(grid(times | {("mesh", "tree"): 50.0})).endswith(
-        f"{best}tree for star (3.00 ×), ring or tree for mesh"
+        f"{best}tree for star (3.00 × as fast as ring), ring or tree for mesh"
     )
 
 
@@ -281,7 +281,8 @@ def test_grids_of_runs_are_one_grid_with_the_run_as_its_first_key() -> None:
 
     (text,) = answers(answered_in(joined(folders).summary))
     assert text.endswith(
-        "fastest collective by run and topology: tree for 1-star (2.00 ×), ring for 2-star (4.00 ×)"
+        "fastest collective by run and topology: tree for 1-star (2.00 × as fast as ring), "
+        "ring for 2-star (4.00 × as fast as tree)"
     )
 
 
@@ -392,14 +393,18 @@ def best_of_each(times: Mapping[str, float]) -> str:
         collective = next(ending for ending in collectives if name.endswith(f"-{ending}"))
         run_of.setdefault(name.removesuffix(f"-{collective}"), {})[collective] = value
     gains: dict[str, dict[str, float]] = {}
+    slowest: dict[str, list[str]] = {}
     for network, row in run_of.items():
         best = min(row, key=row.__getitem__)
         gains.setdefault(best, {})[network] = max(row.values()) / row[best]
+        slowest.setdefault(best, []).append(max(row, key=row.__getitem__))
     parts = []
     for best, by_network in gains.items():
         least, most = digits(min(by_network.values())), digits(max(by_network.values()))
         where = "each" if len(by_network) == len(run_of) else listed(list(by_network))
-        parts.append(f"{best} for {where} ({f'{least} to ' if least != most else ''}{most} ×)")
+        others = " or ".join(dict.fromkeys(slowest[best]))
+        gain = f"{f'{least} to ' if least != most else ''}{most} ×"
+        parts.append(f"{best} for {where} ({gain} as fast as {others})")
     return ", ".join(parts)
 
 

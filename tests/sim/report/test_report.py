@@ -26,9 +26,9 @@ from netfold.sim.plan.plan import Reference
 from netfold.sim.report import figures as timeline
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import results_table
-from netfold.sim.report.display import Shown
 from netfold.sim.report.figures import Bar, _choose, _tracks, bytes_sent, time_spent
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
+from netfold.sim.report.result_display import Shown
 from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.report.training_curves import TASKS_MAX, learning
 from netfold.sim.results.folder import RunData, load, write_run
@@ -372,7 +372,8 @@ def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(
         build_report(folder)
     page.rmdir()
     monkeypatch.setattr(
-        "netfold.sim.report.html.figures", lambda run: {"bytes.svg": b'<svg width="9pt" height="9pt"/>'}
+        "netfold.sim.report.html_report.figures",
+        lambda run: {"bytes.svg": b'<svg width="9pt" height="9pt"/>'},
     )
     figure = folder / "figures" / "bytes.svg"
     figure.mkdir()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 
 from netfold.sim.plan.plan import Reference
-from netfold.sim.report import html
+from netfold.sim.report import html_report
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.folder import RunData, write_run
 from netfold.sim.results.metrics import VariantFacts
@@ -284,5 +284,5 @@ def page_of(folder: Path) -> str:
 def reported(out_dir: Path, *fakes: Fake, **changes: Any) -> Path:
     """The folder of a run of some variants, with its report; as `run_data`."""
     folder = write_run(out_dir, run_data(*fakes, **changes))
-    html.build_report(folder)
+    html_report.build_report(folder)
     return folder

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import netfold.sim.report.html
+import netfold.sim.report.html_report
 from netfold.errors import DataError
 from netfold.sim.results.folder import load, package_versions
 from tests.sim.results.builders import RING, reported
@@ -89,8 +89,8 @@ def is_whole(page: Path) -> bool:
 def main() -> None:
     out_dir, is_before_too = Path(sys.argv[1]), "--before" in sys.argv
     # Drawing is slow and touches no file, nor does the text of the page.
-    netfold.sim.report.html.figures = lambda run: {"throughput.svg": b"<svg/>"}
-    netfold.sim.report.html.render = lambda run, drawn: f"<html>{'x' * 100_000}</html>\n"
+    netfold.sim.report.html_report.figures = lambda run: {"throughput.svg": b"<svg/>"}
+    netfold.sim.report.html_report.render = lambda run, drawn: f"<html>{'x' * 100_000}</html>\n"
     package_versions()  # which are kept, for all children
     attempt(out_dir, 10**9, after=False)  # a good run to begin with
     known: set[Path] = set()

@@ -23,9 +23,9 @@ from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
 from netfold.sim.plan.prices import Bill
 from netfold.sim.report.compare import compare, results_table
-from netfold.sim.report.html import render, write_pages
+from netfold.sim.report.html_report import render, write_pages
+from netfold.sim.results.file_formats import FORMAT, TABLES
 from netfold.sim.results.folder import load, write_run
-from netfold.sim.results.format import FORMAT, TABLES
 from netfold.sim.results.job_times import JobTimes
 from netfold.sim.results.metrics import METRICS, VariantFacts
 from netfold.sim.results.records import FaultRecord

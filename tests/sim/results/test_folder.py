@@ -22,8 +22,8 @@ import pytest
 from netfold.errors import DataError
 from netfold.sim import files as durable
 from netfold.sim.files import remove_stale_partials, write_file, write_folder
+from netfold.sim.results.file_formats import TABLES, schema, to_parquet
 from netfold.sim.results.folder import load, write_run
-from netfold.sim.results.format import TABLES, schema, to_parquet
 from tests import ROOT
 from tests.command_line import run_python
 from tests.examples import nightly

@@ -20,7 +20,7 @@ from netfold.sim.plan.plan import Reference
 from netfold.sim.plan.prices import Bill
 from netfold.sim.report import words
 from netfold.sim.report.compare import compare
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.results import summary as verdicts
 from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.folder import load, write_run

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from netfold.sim.studies import calibrate as kernels
-from netfold.sim.workload.hardware import FORMAT
+from netfold.sim.workload.device_rooflines import FORMAT
 
 # Steps long beside the milliseconds for which gloo's threads wait for a core that backward keeps busy.
 BATCH, BUCKET_MB, STEPS, REPEATS = 1024, 1.0, 60, 100

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 import simpy
 
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.merge import Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.sim.checks.checks import Journal
@@ -21,9 +21,9 @@ from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.workload.device_rooflines import STEADY, Device, StepCost, Variation
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.fusion import Bucket
-from netfold.sim.workload.hardware import STEADY, Device, StepCost, Variation
 
 ELEMENTS = 4  # of every bucket
 BYTE_PER_PS = 8 * 10**12  # bits per second

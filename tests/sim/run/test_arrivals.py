@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from netfold.sim.report.compare import compare, results_table
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.run.variant import Outcome

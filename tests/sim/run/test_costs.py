@@ -398,7 +398,7 @@ def test_a_warm_up_that_does_not_end_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_a_run_records_which_layers_were_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netfold.sim.report.html.BUCKETS_MAX", 3)
+    monkeypatch.setattr("netfold.sim.report.html_report.BUCKETS_MAX", 3)
     file = scenario(tmp_path, RING)
 
     run = netfold.run(file, out=tmp_path / "runs")

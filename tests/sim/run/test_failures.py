@@ -28,10 +28,10 @@ import netfold.sim.run.run
 import netfold.sim.run.variant
 from netfold.commands.terminal import progress_bar
 from netfold.errors import InvariantError
-from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder, LockStepError
+from netfold.homomorphic.codec_driver import CodecError, WorkerEncoder, blaming
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
+from netfold.homomorphic.error_bounds import ErrorBound, FactorBound
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.compile_progress import COMPILING, counts, wait_for_others

@@ -14,7 +14,7 @@ import torch
 
 import netfold
 from netfold.errors import DataError, ScenarioError
-from netfold.sim.results import arrays
+from netfold.sim.results import kept_arrays
 from netfold.sim.scenario.load import scenario_of
 from netfold.sim.studies.sweep import sweep_of
 from netfold.sim.studies.sweep_points import points_of
@@ -245,9 +245,9 @@ def test_a_run_keeps_as_much_as_the_limit_and_no_more() -> None:
     """Two variants, two seeds, two steps of 500 elements: 3 workers' gradients twice, and the total."""
     size_bytes = 2 * 2 * 2 * 500 * 4 * (3 + 3 + 1)
     several = {**SCENARIO, "seeds": 2, "variants": [{"name": "a"}, {"name": "b"}]}
-    with mock.patch.object(arrays, "BYTES_MAX", size_bytes):
+    with mock.patch.object(kept_arrays, "BYTES_MAX", size_bytes):
         netfold.validate(several)
-    with mock.patch.object(arrays, "BYTES_MAX", size_bytes - 1), pytest.raises(ScenarioError) as caught:
+    with mock.patch.object(kept_arrays, "BYTES_MAX", size_bytes - 1), pytest.raises(ScenarioError) as caught:
         netfold.validate(several)
     assert "use fewer workload.steps, leave out gradients, or write keep below" in str(caught.value)
     large = {**SCENARIO, "workload": {"kind": "synthetic", "elements": 2**20, "steps": 64}}

@@ -19,9 +19,7 @@ import pytest
 from netfold.homomorphic.message import Tensor
 from netfold.sim.engine.engine_data import Condition
 from netfold.sim.plan.plan import BucketOrder, Overlap
-from netfold.sim.workload.devices import FixedDevice, HostCodec
-from netfold.sim.workload.fusion import Bucket
-from netfold.sim.workload.hardware import (
+from netfold.sim.workload.device_rooflines import (
     KINDS,
     MATMUL,
     OTHER,
@@ -35,6 +33,8 @@ from netfold.sim.workload.hardware import (
     constant,
     read_device,
 )
+from netfold.sim.workload.devices import FixedDevice, HostCodec
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.layers import place_tensors, tensor_of
 from netfold.sim.workload.model_probe import ProbedStep, probe
 from tests import ROOT

@@ -11,11 +11,11 @@ import pytest
 
 import netfold
 from netfold.errors import ScenarioError
-from netfold.homomorphic.bounds import count_inexact, sums_of_parts
 from netfold.homomorphic.codec import Codec, Encoder, Exchange, codec_kinds, make_encoders
+from netfold.homomorphic.error_bounds import count_inexact, sums_of_parts
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Round, Step
-from tests.homomorphic.test_bounds import rounded
+from tests.homomorphic.test_error_bounds import rounded
 from tests.sim.scenes import plan
 
 WORKERS, ELEMENTS = 8, 5000

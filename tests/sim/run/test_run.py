@@ -22,7 +22,7 @@ from netfold.homomorphic.merge import MERGEABLE
 from netfold.sim import files
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.plan import frame_of
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.results.folder import load
 from netfold.sim.run import named_files as run_files
 from netfold.sim.run.named_files import setups

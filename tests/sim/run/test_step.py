@@ -34,8 +34,8 @@ from netfold.sim.run.step import (
     WorkerActivities,
     stretches,
 )
+from netfold.sim.workload.device_rooflines import Passes
 from netfold.sim.workload.fusion import Bucket
-from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import Workload
 from tests.examples import examples

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
+from netfold.homomorphic.error_bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Gradient, Message, Round
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.run.variant import VariantResult

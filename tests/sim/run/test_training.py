@@ -12,18 +12,18 @@ import pytest
 from rich.console import Console
 
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.drive import CodecError
+from netfold.homomorphic.codec_driver import CodecError
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import Message
 from netfold.sim.checks.round_findings import RecordedOperation
 from netfold.sim.collectives.collective import OperationId
 from netfold.sim.report.compare import results_table
-from netfold.sim.report.html import build_report
+from netfold.sim.report.html_report import build_report
 from netfold.sim.results.folder import load
 from netfold.sim.run.step import MessageAgreement
 from netfold.sim.run.variant import JobResult
+from netfold.sim.workload.device_rooflines import HARDWARE
 from netfold.sim.workload.devices import NOTE
-from netfold.sim.workload.hardware import HARDWARE
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import Workload
 from netfold.sim.workload.workload_keys import Training

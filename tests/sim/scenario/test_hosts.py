@@ -11,8 +11,8 @@ from netfold.homomorphic.merge import Merge
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
 from netfold.sim.collectives.kinds.parameter_server import ServerPlan
+from netfold.sim.engine.congestion_policies import AIMD
 from netfold.sim.engine.engine_data import Overflow
-from netfold.sim.engine.policies import AIMD
 from tests.registry import known
 from tests.sim.host_codecs import HostCodec
 from tests.sim.scenes import RING, TINY, job_of, job_plan, measure, only, plan, refused, simulate

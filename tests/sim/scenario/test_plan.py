@@ -15,8 +15,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
-from netfold.switch.program import Demand
-from netfold.switch.programs import programs
+from netfold.switch.program import Demand, programs
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.topology_files import to_json
 from netfold.units import TIME

@@ -22,16 +22,17 @@ from netfold.sim.engine.tree_paths import receivers_of
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic
 from netfold.sim.plan.memory_footprint import Footprint
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.scenario.limits import JobSize
 from netfold.sim.scenario.resolve import summed_at_once
+from netfold.sim.scenario.run_limits import JobSize
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.learning_rate import Cosine, Linear, StepDecay
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
 from netfold.sim.workload.recording import AsRecorded
 from netfold.sim.workload.synthetic import SyntheticSpec
 from netfold.sim.workload.workload_keys import Evaluate, Training
+from netfold.topologies.ecmp import planned_key
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import Network, compile_network, next_links, planned_key
+from netfold.topologies.network import Network, compile_network, next_links
 from netfold.topologies.topology_files import to_json
 from tests.examples import examples
 from tests.registry import known

@@ -64,11 +64,61 @@ def test_every_combination_is_a_variant_and_merges_like_one_of_a_list(tmp_path: 
     assert gather["window"] == 512  # another kind replaces the mapping
 
 
+METHODS = (
+    GRID.partition("  codec:")[0]
+    + """\
+  method:
+    ring: {codec: {kind: none}, collective: {ack_every: 8}}
+    gather: {codec: {kind: topk}, collective: {kind: all_gather}}
+"""
+)
+
+
+def test_an_axis_of_its_own_name_sets_several_keys(tmp_path: Path) -> None:
+    variants = load(write(tmp_path, METHODS)).variants
+
+    assert [(one.name, one.topology.kind, one.codec.kind, one.collective.kind) for one in variants] == [
+        ("star-ring", "star", "none", "ring"),
+        ("star-gather", "star", "topk", "all_gather"),
+        ("racks-ring", "leaf_spine", "none", "ring"),
+        ("racks-gather", "leaf_spine", "topk", "all_gather"),
+    ]
+    ring = variants[0].collective.model_dump()
+    assert (ring["window"], ring["ack_every"]) == (64, 8)  # merged with the shared mapping
+
+
+@pytest.mark.parametrize(
+    ("change", "into", "error"),
+    [
+        (
+            "gather: {codec",
+            "gather: {codc",
+            "FILE:11: variants.method.gather.codc: unknown key 'codc'\n  did you",
+        ),
+        (
+            "    ring: {codec: {kind: none}, collective",
+            "    ring: {topology",
+            "FILE:10: variants.method.ring.topo",
+        ),
+        (
+            "{codec: {kind: topk}, collective: {kind: all_gather}}",
+            "{kind: all_gather}",
+            "FILE:11: variants.method.gather.kind: unknown key 'kind'",
+        ),
+    ],
+)
+def test_an_axis_of_its_own_name_sets_known_keys_once(
+    tmp_path: Path, change: str, into: str, error: str
+) -> None:
+    assert told(write(tmp_path, METHODS.replace(change, into))).startswith(error)
+
+
 def test_the_schema_takes_a_grid() -> None:
     validator = Draft202012Validator(schema())
     read = YAML(typ="safe", pure=True).load
 
     assert validator.is_valid(read(GRID))
+    assert validator.is_valid(read(METHODS))
     assert not validator.is_valid(read(GRID.replace("codec:", "codecs:")))
 
 

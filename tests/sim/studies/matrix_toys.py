@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Gradient, Message, Round, Step
 from netfold.sim.studies.matrix import STEPS

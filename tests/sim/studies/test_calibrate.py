@@ -13,7 +13,7 @@ from netfold.errors import NetfoldError
 from netfold.sim.studies import calibrate as kernels
 from netfold.sim.studies import calibrate as timing
 from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
-from netfold.sim.workload.hardware import KINDS, MATMUL, OTHER, KernelCost, read_device
+from netfold.sim.workload.device_rooflines import KINDS, MATMUL, OTHER, KernelCost, read_device
 from tests.command_line import run_command
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from netfold.errors import RunError
-from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.error_bounds import ErrorBound
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.merge import Merge, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round

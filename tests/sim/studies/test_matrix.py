@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from typer.testing import Result
 
 import netfold
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies import matrix as cells

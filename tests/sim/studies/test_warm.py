@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.codecs import codec_kinds
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.collective import collectives
 from netfold.sim.studies import warm as module
 from netfold.sim.studies.warm import warm

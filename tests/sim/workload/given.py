@@ -23,8 +23,8 @@ from netfold.sim.workload.models.images import ImageModel
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
 from netfold.sim.workload.models.mlp import Mlp
 from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.training_keys import Recipe
 from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, Workload, keyed
 

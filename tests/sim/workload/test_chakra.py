@@ -13,7 +13,7 @@ import netfold
 from netfold.errors import DataError
 from netfold.sim.workload import chakra as read
 from netfold.sim.workload.chakra import numbers, read_nodes, steps_of, varint
-from netfold.sim.workload.hardware import Passes
+from netfold.sim.workload.device_rooflines import Passes
 from netfold.sim.workload.synthetic import SyntheticSpec
 from netfold.sim.workload.workload_keys import ChakraTrace
 from tests.examples import examples

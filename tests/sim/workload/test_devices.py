@@ -18,8 +18,7 @@ from netfold.homomorphic.merge import Work
 from netfold.homomorphic.message import Tensor
 from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario.load import load
-from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice
-from netfold.sim.workload.hardware import (
+from netfold.sim.workload.device_rooflines import (
     CONVOLUTION,
     FORMAT,
     HARDWARE,
@@ -43,6 +42,7 @@ from netfold.sim.workload.hardware import (
     peak_device,
     roofline_device,
 )
+from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice
 from tests.sim.scenes import TINY, job_plan, only, plan, refused, write
 
 CPU: Mapping[str, Any] = {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from netfold.sim.workload.data_readers import Digits, Ratings
-from netfold.sim.workload.hardware import (
+from netfold.sim.workload.device_rooflines import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
     MATMUL,

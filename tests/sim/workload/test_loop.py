@@ -23,8 +23,8 @@ from netfold.homomorphic.message import StepFact
 from netfold.sim.workload.fusion import ONE_BUCKET, NoFusion
 from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
-from netfold.sim.workload.recipe import Recipe, ScoreMetric, metric_named
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.training_keys import Recipe, ScoreMetric, metric_named
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from tests.examples import examples, nightly
 from tests.registry import registered

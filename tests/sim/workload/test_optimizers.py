@@ -20,7 +20,7 @@ from torch.optim import lr_scheduler
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.learning_rate import Constant, Cosine, Linear, RateSchedule, StepDecay
 from netfold.sim.workload.optimizers import Adam, AdamW, Optimizer, Sgd
-from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.training_keys import Recipe
 from netfold.sim.workload.weights import one_thread
 from tests.sim.workload.given import (
     INPUTS,

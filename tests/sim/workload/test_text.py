@@ -44,7 +44,7 @@ from netfold.sim.workload.models.lstm import expected_counts, log_uniform, proba
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.models.text import HELD_OUT, PAGE, NextTokens, Windows, next_token_loss
-from netfold.sim.workload.recipe import perplexity
+from netfold.sim.workload.training_keys import perplexity
 from netfold.sim.workload.workload import keyed, shards
 from netfold.sim.workload.workload_keys import Training
 from tests.examples import examples, nightly

@@ -29,8 +29,8 @@ from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.gpt import Gpt
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
 from netfold.sim.workload.optimizers import Adam, Sgd
-from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.training_keys import Recipe
 from netfold.sim.workload.workload_keys import Evaluate, Training
 from tests.examples import nightly
 from tests.sim.workload.given import by_name, bytes_of, images_task, totals, train, weights_of

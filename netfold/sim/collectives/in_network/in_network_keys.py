@@ -21,8 +21,15 @@ from netfold.sim.keys import (
     described,
     named_or_count,
 )
-from netfold.switch.program import ProgramOption, ProgramSpec
-from netfold.switch.programs import default_program, formats, names_of, programs, runnable
+from netfold.switch.program import (
+    ProgramOption,
+    ProgramSpec,
+    default_program,
+    formats,
+    names_of,
+    programs,
+    runnable,
+)
 from netfold.units import SIZE, TIME
 
 _FEATURES: dict[str, Callable[[ProgramSpec], bool]] = {  # keys that not every program has

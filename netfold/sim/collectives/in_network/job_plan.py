@@ -11,14 +11,14 @@ from netfold.errors import ScenarioError, did_you_mean
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.merge import Merge, words_per_word
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import JobContext, check_absence, check_workers, collectives
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, Shapes, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
 from netfold.sim.collectives.schedule_costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
+from netfold.sim.engine.congestion_policies import AIMD, BACKOFF_MAX, FIXED
 from netfold.sim.engine.engine_data import AtpServer, Branch, Job, Overflow, Sender
-from netfold.sim.engine.policies import AIMD, BACKOFF_MAX, FIXED
 from netfold.sim.engine.tree_paths import with_splits
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
@@ -34,10 +34,11 @@ from netfold.sim.plan.idle_network import (
     wire_bound,
 )
 from netfold.sim.plan.plan import HostAllocation, custom_header_bytes, frame_of, with_members
-from netfold.sim.workload.hardware import Device, memory_bps
+from netfold.sim.workload.device_rooflines import Device, memory_bps
 from netfold.switch.fit import Fit
 from netfold.switch.program import Demand, names_of
-from netfold.topologies.network import SWITCHES, Network, flow_key_plain, path, planned_key
+from netfold.topologies.ecmp import SWITCHES, flow_key_plain, planned_key
+from netfold.topologies.network import Network, path
 from netfold.units import PS_PER_S, TIME
 
 # Time that switches take for messages, for codecs that choose by it.

@@ -21,14 +21,14 @@ from netfold.homomorphic.merge import (
 )
 from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostPlan
 from netfold.sim.collectives.host_messages import HostRun, MessageExchange, merge_ps, scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.engine_data import NONE
-from netfold.sim.workload.hardware import Device, charge_ps
+from netfold.sim.workload.device_rooflines import Device, charge_ps
 
 if TYPE_CHECKING:
     import simpy

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import MERGEABLE
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
@@ -29,7 +29,8 @@ from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import names_of
-from netfold.topologies.network import Network, path, planned_key
+from netfold.topologies.ecmp import planned_key
+from netfold.topologies.network import Network, path
 from netfold.units import PS_PER_S, TIME
 
 # An estimate of the time of aggregation in switches: a tree in which every switch that can adds up.

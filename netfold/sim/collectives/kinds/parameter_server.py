@@ -15,7 +15,7 @@ from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import HostHop, Merge, Merged, Words, combine, gather, join_host, split_host
 from netfold.homomorphic.message import Message
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import JobContext, OperationId, Resolved, RunContext
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_collective import ChunkedCollective, HostCollective, HostPlan, resolve_as
@@ -32,7 +32,7 @@ from netfold.sim.collectives.schedule_costs import Estimate, estimate_of
 from netfold.sim.collectives.transfers import Step, Transfers, outline_of
 from netfold.sim.keys import Count
 from netfold.sim.plan.plan import Placed
-from netfold.sim.workload.hardware import charge_ps
+from netfold.sim.workload.device_rooflines import charge_ps
 from netfold.topologies.network import Network
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from netfold.sim.keys import count_of
 from netfold.sim.workload.model_task import Batches, Draw
-from netfold.sim.workload.recipe import perplexity
+from netfold.sim.workload.training_keys import perplexity
 from netfold.sim.workload.workload import keyed
 
 if TYPE_CHECKING:

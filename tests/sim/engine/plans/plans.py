@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import MERGEABLE, Merge
+from netfold.sim.engine.congestion_policies import POLICIES
 from netfold.sim.engine.engine_data import (
     NEVER_PS,
     NONE,
@@ -28,10 +29,8 @@ from netfold.sim.engine.engine_data import (
     Schedule,
     Sender,
 )
-from netfold.sim.engine.policies import POLICIES
 from netfold.sim.engine.tree_paths import with_splits
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs import runnable
+from netfold.switch.program import ProgramSpec, runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED

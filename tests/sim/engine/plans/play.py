@@ -11,9 +11,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.exponents import block_exponents
+from netfold.homomorphic.block_floating_point import block_exponents
 from netfold.homomorphic.merge import Merge
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import (
     Completion,

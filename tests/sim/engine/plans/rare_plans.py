@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import Merge
+from netfold.sim.engine.congestion_policies import AIMD
 from netfold.sim.engine.engine_data import AtpServer, Branch, Fate, Frame, Job, Overflow, Rule, Sender
-from netfold.sim.engine.policies import AIMD
-from netfold.switch.programs import runnable
+from netfold.switch.program import runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.bounds import (
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, Variance
+from netfold.homomorphic.codecs.auto import Auto
+from netfold.homomorphic.codecs.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.lossless import Lossless, float_error_bound
+from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.error_bounds import (
     PART_ELEMENTS,
     Doubles,
     Drift,
@@ -26,18 +34,10 @@ from netfold.homomorphic.bounds import (
     sums_of_parts,
     whole_bound,
 )
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, Variance
-from netfold.homomorphic.codecs.auto import Auto
-from netfold.homomorphic.codecs.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.exact import DenseExact
-from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.lossless import Lossless, float_error_bound
-from netfold.homomorphic.codecs.none import Uncompressed
-from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.merge import Merge
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.testing import check_round
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import bound_of, rows_of

@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.block_floating_point import Compact, all_of
 from netfold.homomorphic.codec import DecodeError, State
-from netfold.homomorphic.exponents import Compact, all_of
-from netfold.homomorphic.formats import Agreed, NumberFormat, word_starts
 from netfold.homomorphic.merge import WORD_MAX, Merge, Merged, Work
 from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import Agreed, NumberFormat, word_starts
 from netfold.kernels import rng_streams
 from netfold.kernels.bits import popcount, trailing_zeros
 from netfold.kernels.compiled import in_parallel, inlined, kernel
-from netfold.kernels.keyed import mix_plain, splitmix64
+from netfold.kernels.keyed_random import mix_plain, splitmix64
 
 # Compiled kernels over indexes: writing them, counting them, and words at their set bits.
 #

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, Drift, Sums, count_inexact, sums_of_parts
 from netfold.homomorphic.codec import Codec, Decoded, Promise
+from netfold.homomorphic.error_bounds import PART_ELEMENTS, Drift, Sums, count_inexact, sums_of_parts
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.merge import Holders
 from netfold.homomorphic.message import Gradient

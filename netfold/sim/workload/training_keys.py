@@ -10,7 +10,7 @@ from netfold.errors import OptionError
 from netfold.homomorphic.message import StepFact
 from netfold.kinds import family, register, registered
 from netfold.sim.keys import ByKind, Count, Option
-from netfold.sim.workload.hardware import StepCost
+from netfold.sim.workload.device_rooflines import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.learning_rate import Constant, RateSchedule
 from netfold.sim.workload.optimizers import Optimizer, Sgd

@@ -1,4 +1,4 @@
-"""What devices take for work: the contract, counted costs, the table of devices with sources, rooflines.
+"""Rooflines of devices: the contract, counted costs, the table of hardware with sources, times by it.
 
 Peaks are those of vendors' data sheets, dense (without sparsity). A share is what the best published or usual
 measurement of large matrix products, and of streams through memory, reached. Real layers reach less: small
@@ -24,7 +24,7 @@ import numpy as np
 from netfold.homomorphic.merge import Work
 from netfold.homomorphic.message import Tensor
 from netfold.kernels import rng_streams
-from netfold.kernels.keyed import mix_plain
+from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.keys import Option, Share
 from netfold.units import PS_PER_S, PS_PER_US, transmit_time_ps
 

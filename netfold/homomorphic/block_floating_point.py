@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes, raise_to_largest
 from netfold.homomorphic.codec import DecodeError, EncodeError
+from netfold.homomorphic.error_bounds import BlockBound, FactorBound, largest_magnitudes, raise_to_largest
 from netfold.homomorphic.merge import WORD_MAX, Merged
 from netfold.homomorphic.message import Gradient, Round
 from netfold.kernels.compiled import kernel

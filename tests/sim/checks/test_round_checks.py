@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
+from netfold.homomorphic.block_floating_point import block_exponents
 from netfold.homomorphic.codec import Codec, Decoded, Encoder
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
-from netfold.homomorphic.exponents import block_exponents
+from netfold.homomorphic.error_bounds import PART_ELEMENTS, Sums
 from netfold.homomorphic.merge import Holders, Merge, Merged
 from netfold.homomorphic.message import Gradient, Message, Scaling
+from netfold.sim.checks.round_checks import examine as examine_decoded
 from netfold.sim.checks.round_findings import Exempt, Findings, RecordedOperation
-from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.engine.engine_data import Overflow
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of

@@ -9,7 +9,7 @@ fixed
 aimd
     ATP's. Once a window, when its last unit is acknowledged (flows-and-schedules.md).
 
-`tests/reference/engine/policies.py` says the same in plain Python.
+`tests/reference/engine/congestion_policies.py` says the same in plain Python.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ the clock that releases the next unit of the same slot in the other version; one
 sends it again. A retransmission's timeout is up to a quarter longer, or workers whose bursts collide would
 keep colliding. Timers here expire exactly; the released client checks them at most once per timeout.
 
+In block floating point, a block's exponent travels one window ahead of its words (`lead`), and the switch
+takes the largest. Other networks agree on exponents by messages: in two steps
+(`homomorphic/codec_driver.py`), or as the codec says (`BlockExponent` in `homomorphic/number_formats.py`).
+
 A job may wait for a loss: a unit that was sent once is not sent again while nothing was lost since, because
 a copy would change nothing, whoever is late. Then each further copy waits twice as long.
 """
@@ -16,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.exponents import quantize_block
+from netfold.homomorphic.block_floating_point import quantize_block
 from netfold.kernels import rng_streams
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed_random import mix
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
 from netfold.sim.engine.links import detach_words, free_packet, put, take_payload
 from netfold.sim.engine.memory_access import (

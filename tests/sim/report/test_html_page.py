@@ -28,11 +28,11 @@ from netfold.errors import DataError, UnwrittenError
 from netfold.sim.report import style
 from netfold.sim.report.compare import compare
 from netfold.sim.report.figures import time_spent
-from netfold.sim.report.html import build_figure, build_report
-from netfold.sim.report.marks import POINTS_MAX, row_text, to_csv
-from netfold.sim.report.page import DARK, inlined
+from netfold.sim.report.hover_text import POINTS_MAX, row_text, to_csv
+from netfold.sim.report.html_page import DARK, inlined
+from netfold.sim.report.html_report import build_figure, build_report
+from netfold.sim.report.over_time import scores_over_time
 from netfold.sim.report.ranked_bars import CAUSE_COLOURS, VariantBar, ranked_bars
-from netfold.sim.report.scores_over_time import scores_over_time
 from netfold.sim.report.trade_off import trade_off
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.records import SeriesRecord

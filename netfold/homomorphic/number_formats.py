@@ -2,7 +2,7 @@
 
 | values | words | merge | agreed first, per block | the sum |
 |---|---|---|---|---|
-| block_exponent | one int32 | ADD | the largest exponent | to a step of its block, see `exponents` |
+| block_exponent | one int32 | ADD | the largest exponent | to a step of its block |
 | float32 | one float32 | FLOAT_ADD | nothing | rounded at each addition |
 | exact | K int32 digits | ADD | highest and lowest bit in use | rounded once, see `Exact` |
 
@@ -25,15 +25,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic import exponents
-from netfold.homomorphic.bounds import ErrorBound, FloatAddBound, RoundingBound
-from netfold.homomorphic.codec import DecodeError, EncodeError, Promise
-from netfold.homomorphic.exponents import (
+from netfold.homomorphic import block_floating_point
+from netfold.homomorphic.block_floating_point import (
     Compact,
     check_maxima,
     largest_so_far,
     not_finite,
 )
+from netfold.homomorphic.codec import DecodeError, EncodeError, Promise
+from netfold.homomorphic.error_bounds import ErrorBound, FloatAddBound, RoundingBound
 from netfold.homomorphic.merge import Merge, Merged, Words, Work
 from netfold.homomorphic.message import Gradient, Message, Round
 from netfold.kernels.bits import bits_of, double_of, trailing_zeros
@@ -426,8 +426,8 @@ def _agree(tops: Int32s, lows: Int32s, workers: int) -> AgreedRanges:
 
 # Block floating point on compact arrays: a float32 becomes an integer multiple of its block's agreed step.
 #
-# The arithmetic is in `exponents`. A block of zeros announces a special exponent. Steps may come from a
-# forecast: they must be safe and may be a little too coarse.
+# The arithmetic is in `block_floating_point.py`. A block of zeros announces a special exponent. Steps may
+# come from a forecast: they must be safe and may be a little too coarse.
 
 
 SPARE_BITS = 3  # a forecast exponent may exceed the actual one by this much
@@ -437,7 +437,7 @@ SPARE_BITS = 3  # a forecast exponent may exceed the actual one by this much
 class AgreedExponents:
     """The largest exponent of each block over all workers."""
 
-    exponents: NDArray[np.int32]  # (blocks,); `exponents.empty_exponent` where all values are zero
+    exponents: NDArray[np.int32]  # (blocks,); `block_floating_point.empty_exponent` where all values are zero
     workers: int
 
     @property
@@ -447,16 +447,16 @@ class AgreedExponents:
     @cached_property
     def scales(self) -> NDArray[np.float32]:
         """Integers per unit of value, `(blocks,)`."""
-        least = np.int32(exponents.smallest_exponent(self.workers))
-        return exponents.scales_of(np.maximum(self.exponents, least), self.workers)
+        least = np.int32(block_floating_point.smallest_exponent(self.workers))
+        return block_floating_point.scales_of(np.maximum(self.exponents, least), self.workers)
 
     def encode(self, values: Gradient, starts: NDArray[np.int64], group_blocks: int, words: Words) -> None:
         # Groups do not matter for single words.
-        exponents.quantize(values, starts, self.scales, words)
+        block_floating_point.quantize(values, starts, self.scales, words)
 
     def decode(self, words: Words, starts: NDArray[np.int64], group_blocks: int, values: Gradient) -> int:
         """Multiply by steps; no sum is infinite."""
-        exponents.dequantize(words, starts, self.scales, values)
+        block_floating_point.dequantize(words, starts, self.scales, values)
         return 0
 
     def part(self, first_block: int, last_block: int) -> AgreedExponents:
@@ -464,14 +464,18 @@ class AgreedExponents:
 
     def covers(self, actual: AgreedExponents) -> NDArray[np.bool_]:
         """Blocks whose steps are neither too fine nor much too coarse, and blocks of zeros."""
-        is_empty = actual.exponents == exponents.empty_exponent(self.workers)
+        is_empty = actual.exponents == block_floating_point.empty_exponent(self.workers)
         excess = self.exponents - actual.exponents
         return np.asarray(is_empty | ((excess >= 0) & (excess <= SPARE_BITS)))
 
 
 @dataclass(frozen=True)
 class BlockExponent:
-    """Block floating point: values become integer multiples of their block's agreed step."""
+    """Block floating point: values become integer multiples of their block's agreed step.
+
+    Here the codec's own messages agree on the exponents. Those of a scaled message are agreed on in two
+    steps (`codec_driver.py`), or by a switch ahead of the values (`lead` in `sim/engine/switchml_stream.py`).
+    """
 
     merge: ClassVar[Merge] = Merge.ADD
     dtype: ClassVar[type[np.generic]] = np.int32
@@ -481,23 +485,23 @@ class BlockExponent:
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
         """Announce one exponent per block."""
-        words = exponents.announced_exponents(nonzeros, round.workers)
+        words = block_floating_point.announced_exponents(nonzeros, round.workers)
         return (Message(words, Merge.MAX, self.label, Work(nonzeros.values.nbytes, words.nbytes)),)
 
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round
     ) -> AgreedExponents:
         """Take the largest exponents."""
-        limit = exponents.largest_exponent(round.workers)
+        limit = block_floating_point.largest_exponent(round.workers)
         check_maxima("exponent", sent[0].words, merged[0].words, limit)
         return AgreedExponents(merged[0].words, round.workers)
 
     def forecast(self, history: Sequence[AgreedExponents]) -> AgreedExponents:
         """One more than the largest exponent so far; for empty blocks, than that of their neighbours."""
         workers = history[-1].workers
-        empty = exponents.empty_exponent(workers)
+        empty = block_floating_point.empty_exponent(workers)
         largest = largest_so_far([agreed.exponents for agreed in history], empty)
-        raised = np.minimum(largest + np.int32(1), np.int32(exponents.largest_exponent(workers)))
+        raised = np.minimum(largest + np.int32(1), np.int32(block_floating_point.largest_exponent(workers)))
         return AgreedExponents(np.where(largest == empty, largest, raised), workers)
 
     def record(self, agreed: AgreedExponents) -> NDArray[np.int32]:
@@ -507,7 +511,9 @@ class BlockExponent:
         return AgreedExponents(words, workers)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        return exponents.error_bound(gradients, self.block_elements, SPARE_BITS if is_forecast else 0)
+        return block_floating_point.error_bound(
+            gradients, self.block_elements, SPARE_BITS if is_forecast else 0
+        )
 
 
 Values = Literal["block_exponent", "float32", "exact"]

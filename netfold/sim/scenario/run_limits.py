@@ -17,12 +17,12 @@ from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
-from netfold.sim.results import arrays
+from netfold.sim.results import kept_arrays
 from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
+from netfold.sim.workload.device_rooflines import StepCost
 from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
 from netfold.sim.workload.gradient_files import FileSpec
-from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, has_words
 from netfold.sim.workload.workload import GradientSource
@@ -215,7 +215,7 @@ def _arrays_bytes(job: JobPlan) -> Counter[str]:
 
 
 def refuse_more_than_kept(plan: Plan) -> None:
-    """Refuse to keep more arrays than `arrays.BYTES_MAX`, of all variants and seeds together.
+    """Refuse to keep more arrays than `kept_arrays.BYTES_MAX`, of all variants and seeds together.
 
     Raises
     ------
@@ -226,12 +226,12 @@ def refuse_more_than_kept(plan: Plan) -> None:
     for job in (job for variant in plan.variants for job in variant.jobs):
         sizes += _arrays_bytes(job)
     seeds = len(plan.scenario.each_seed())
-    if seeds * sizes.total() > arrays.BYTES_MAX:
+    if seeds * sizes.total() > kept_arrays.BYTES_MAX:
         kept, size_bytes = sizes.most_common(1)[0]
         raise plan.scenario.error(
             "keep",
             f"the arrays of all variants take {size_text(seeds * sizes.total())}, {kept} alone "
-            f"{size_text(seeds * size_bytes)}; a run keeps {size_text(arrays.BYTES_MAX)} at most",
+            f"{size_text(seeds * size_bytes)}; a run keeps {size_text(kept_arrays.BYTES_MAX)} at most",
             f"use fewer workload.steps, leave out {kept}, or write keep below fewer variants",
         )
 

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netfold.homomorphic import index as members
+from netfold.homomorphic import union_index as members
+from netfold.homomorphic.block_floating_point import all_of
 from netfold.homomorphic.codec import DecodeError
-from netfold.homomorphic.exponents import all_of
-from netfold.homomorphic.formats import Agreed, AgreedExponents, AgreedRanges, number_format
-from netfold.homomorphic.index import (
+from netfold.homomorphic.merge import Merge, Work, merge_all
+from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
+from netfold.homomorphic.number_formats import Agreed, AgreedExponents, AgreedRanges, number_format
+from netfold.homomorphic.union_index import (
     Filter,
     IndexKind,
     IndexMemory,
@@ -39,8 +41,6 @@ from netfold.homomorphic.index import (
     word_layout,
     write_index,
 )
-from netfold.homomorphic.merge import Merge, Work, merge_all
-from netfold.homomorphic.message import Gradient, Message, Note, NoteKind, Round
 from netfold.kernels.compiled import VARIABLE
 from netfold.testing import support, values
 from tests.examples import examples

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -26,17 +26,16 @@ from netfold.sim.report.answer import (
     spreads,
     times_baseline,
 )
-from netfold.sim.report.causes import sentence
+from netfold.sim.report.bottleneck_text import sentence
 from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
-from netfold.sim.report.display import Svg
 from netfold.sim.report.figures import drawers, figures
+from netfold.sim.report.html_page import inlined, template_of
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
-from netfold.sim.report.page import inlined, template_of
-from netfold.sim.report.settings import setup
+from netfold.sim.report.result_display import Svg
 from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
-from netfold.sim.report.words import fairness, warnings
+from netfold.sim.report.words import fairness, format_value, warnings
 from netfold.sim.results.folder import RunFolder, first_seed, is_sweep, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
 from netfold.sim.results.summary import kind
@@ -212,7 +211,7 @@ def _drawn(folder: Path, draw: Mapping[str, Callable[[], Figure | None]], name: 
 
 
 def _key_figures(run: RunFolder) -> tuple[str, ...]:
-    """The figures that may show the answer, the best first."""
+    # Those that may show the answer, the best first.
     return "grid", _KEY_FIGURES[answered_in(run.summary)[0].question.name], "throughput"
 
 
@@ -390,3 +389,48 @@ def _command(run: RunFolder) -> str:
     chosen = [word for name in run.summary.get("chosen", ()) for word in ("--variant", name)]
     words = ["netfold", "run", "scenario.yaml", "--seed", str(run.summary["seed"]), *sets, *chosen]
     return shlex.join(words)
+
+
+# The settings of a run: shared ones once, and for each variant those that differ.
+
+
+NONE = "none"
+_FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")
+"""The keys that come first, in this order."""
+_SECTIONS = ("topology", "workers", "workload", "device", "hosts", "overlap", "codec", "collective", "faults")
+
+
+class Setup(NamedTuple):
+    """The rows of settings."""
+
+    shared: list[tuple[str, str]]  # section and its text
+    headings: list[str]  # sections in which variants differ
+    rows: list[tuple[str, list[str]]]  # variant, and its text under each heading
+
+
+def setup(variants: Sequence[Mapping[str, Any]]) -> Setup:
+    """Settings of a summary's variants; empty if no variant records its setup."""
+    texts = {entry["name"]: _texts(entry.get("setup", {})) for entry in variants}
+    sections = [name for name in _SECTIONS if any(name in settings for settings in texts.values())]
+    same = {name for name in sections if len({settings.get(name, NONE) for settings in texts.values()}) == 1}
+    first = next(iter(texts.values()))
+    headings = [name for name in sections if name not in same]
+    rows = [(variant, [settings.get(name, NONE) for name in headings]) for variant, settings in texts.items()]
+    shared = [(name, first[name]) for name in sections if name in same and first[name] != NONE]
+    return Setup(shared, headings, rows if headings else [])
+
+
+def _texts(sections: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _section(value) for name, value in sections.items()}
+
+
+def _section(value: Any) -> str:
+    """A section's kind and its options with their names; a list's items one after the other."""
+    if isinstance(value, list):
+        return "; ".join(map(_section, value)) or NONE
+    if not isinstance(value, dict):
+        return format_value(value)
+    kind = format_value(value["kind"]) if "kind" in value else ""
+    keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
+    options = ", ".join(f"{key} {format_value(value[key])}" for key in keys if key != "kind")
+    return ": ".join(part for part in (kind, options) if part) or NONE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.merge import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Disturbance, Fate, Rule
-from netfold.sim.engine.observe import (
+from netfold.sim.engine.engine_views import (
     BLOCKED,
     DEAD,
     OUTSTANDING,

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine import observe
+from netfold.sim.engine import engine_views
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.engine_data import (
     BACKLOG_MAX_PS,
@@ -319,7 +319,7 @@ def change_rate(world: World, link: int, rate_bps: int) -> None:
     row = world.links[link]
     is_down = row.buffer_ps == DOWN
     left_ps = waiting_ps(world, link) if is_down else stop(world, link)
-    row.backlog_bytes_max = observe.backlog_bytes_max(row)
+    row.backlog_bytes_max = engine_views.backlog_bytes_max(row)
     row.backlog_ps_max = 0
     set_rate(row, rate_bps)
     if is_down:

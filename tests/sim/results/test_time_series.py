@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from netfold.sim.engine.observe import OUTSTANDING, STATES, Samples
-from netfold.sim.results.series import BINS, LINK_BUSY, LOST, QUEUE, UNITS, series_records
+from netfold.sim.engine.engine_views import OUTSTANDING, STATES, Samples
+from netfold.sim.results.time_series import BINS, LINK_BUSY, LOST, QUEUE, UNITS, series_records
 
 SPANS = ((100, 250), (250, 310), (400, 400 + 7 * BINS))  # nobody waits from 310 to 400
 BUSY = ({0: 150, 1: 30}, {1: 60}, {0: 7 * BINS})

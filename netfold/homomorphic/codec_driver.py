@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
 from netfold.homomorphic import codec as gate
+from netfold.homomorphic.block_floating_point import block_starts, quantize, scales_of
 from netfold.homomorphic.codec import (
     Codec,
     ContractError,
@@ -37,7 +38,6 @@ from netfold.homomorphic.codec import (
     require_decoded,
     require_messages,
 )
-from netfold.homomorphic.exponents import block_starts, quantize, scales_of
 from netfold.homomorphic.merge import Merge, Merged
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Message, Round, Step
 
@@ -117,7 +117,11 @@ def drive(
 def _in_two_steps(
     messages: tuple[Message, ...], round: Round
 ) -> Generator[Sent, tuple[Merged, ...] | None, tuple[Merged, ...]]:
-    """Exchange the exponents of scaled messages, with all other messages, and then the scaled words."""
+    """Exchange the exponents of scaled messages, with all other messages, and then the scaled words.
+
+    A switch agrees on exponents one window ahead instead (`lead` in `sim/engine/switchml_stream.py`). Codecs
+    with an index agree on theirs by messages of their own (`number_formats.BlockExponent`).
+    """
     first = yield tuple(_exponents(message) for message in messages)
     assert first is not None
     scaled = tuple(

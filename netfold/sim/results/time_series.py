@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from netfold.sim.results.records import SeriesRecord
 
 if TYPE_CHECKING:
-    from netfold.sim.engine.observe import Samples
+    from netfold.sim.engine.engine_views import Samples
 
 BINS = 48
 LINKS_MAX = 3  # busiest links of a variant
@@ -35,7 +35,7 @@ def series_records(
     Shares of the busiest links; the longest queue of all links, in µs on the wire; and means over time, added
     up over jobs, of what senders waited for.
     """
-    from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING  # late: a report needs no engine
+    from netfold.sim.engine.engine_views import BLOCKED, DEAD, OUTSTANDING  # late: a report needs no engine
 
     if not samples.start_ps.size or samples.end_ps[-1] - samples.start_ps[0] < BINS:
         return []
