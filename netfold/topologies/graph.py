@@ -110,6 +110,16 @@ def server_ports(graph: nx.Graph) -> dict[str, str]:
     return owners
 
 
+def unmarked_ports(graph: nx.Graph) -> tuple[str, ...]:
+    """Links that are like those inside of servers, at switches that are not marked as ports of a server."""
+    inside, within = server_ports(graph), (PORT_LINK.rate_bps, PORT_LINK.delay_ps)
+    return tuple(
+        f"{a}–{b}"
+        for a, b, edge in graph.edges(data=True)
+        if (edge["rate_bps"], edge["delay_ps"]) == within and b != inside.get(a) and a != inside.get(b)
+    )
+
+
 def _add_node(graph: nx.Graph, name: str, **attributes: Any) -> None:
     if name in graph:
         raise TopologyError(f"{where(graph)}there already is a node {name!r}; names must be unique")

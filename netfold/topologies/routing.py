@@ -181,7 +181,7 @@ class TablesBuilder:
 # or never fill.
 
 
-_HINT = "use routing: ecmp, or a torus, hypercube or hyperx and nothing `without`"
+_HINT = "use routing: ecmp, or a torus, hypercube or hyperx with neither `planes` nor `without`"
 
 
 def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
@@ -192,8 +192,10 @@ def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     Raises
     ------
     PolicyError
-        Without those, or if a switch lacks a link to the next of a ring, or has one to elsewhere.
+        Without those, or if a switch lacks a link to the next of a ring, or has one to elsewhere, or if hosts
+        have several ports.
     """
+    _require_one_port(graph, "dimension_order")
     dimensions, positions = _places(graph)
     number = _numbering(graph, dimensions, positions)
     strides = np.append(np.cumprod(dimensions[::-1])[::-1][1:], 1)
@@ -588,11 +590,7 @@ def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
     PolicyError
         A group is no int, or there are servers with ports of their own, which would be on the way.
     """
-    if server_ports(graph):
-        raise PolicyError(
-            f"{where(graph)}hosts with several ports cannot be used with routing valiant or ugal; "
-            "use routing: ecmp, spray, adaptive or flowlet"
-        )
+    _require_one_port(graph, "valiant or ugal")
     names, group = switches(graph), groups_of(graph)
     if group is None:
         for name in names:
@@ -653,6 +651,15 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
 
 
 # The routing policies that a scenario can name: what each makes of a graph, and what it does to packets.
+
+
+def _require_one_port(graph: nx.Graph, kinds: str) -> None:
+    """Raise PolicyError if hosts have several ports."""
+    if server_ports(graph):
+        raise PolicyError(
+            f"{where(graph)}hosts with several ports cannot be used with routing {kinds}; "
+            "use routing: ecmp, spray, adaptive or flowlet"
+        )
 
 
 def _minimal(graph: nx.Graph, fabric: SwitchLinks) -> Tables:

@@ -12,6 +12,15 @@ from collections.abc import Mapping
 from tests.mutants.fault import BY_HAND, Fault
 
 CHANGES = (
+    ("a link with acknowledgements alone is used", "sum(sent > «_UNUSED * max(each)→0» for sent in each)"),
+    (
+        "links elsewhere that are as busy do not count",
+        "max(others_ps, default=0) < «ALIKE→2» * slowest.busy_ps",
+    ),
+    (
+        "dimension order goes over the ports of servers",
+        '«_require_one_port(graph, "dimension_order")→pass»\n',
+    ),
     ("workers draw the same", "key_parts = round.seed, round.step, round.bucket, «self.rank→0»\n"),
     (
         "the layer is not rescaled",
@@ -144,7 +153,7 @@ CHANGES = (
     ("an absent worker counts", "present[worker] = «not message.is_absent→True»"),
     (
         "all engines have seed 1",
-        "self.world = «setup.new_world(network, rules, seed)→allocate.new_world(network, rules, 1)»",
+        "self.world = «table_setup.new_world(network, rules, seed)→table_setup.new_world(network, rules, 1)»",
     ),
     (
         "what answers a copy shares the fate of what answers the packet",

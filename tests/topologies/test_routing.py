@@ -33,7 +33,9 @@ from netfold.topologies.graph import (
 from netfold.topologies.kinds.hyperx import HyperX
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.slim_fly import SlimFly
+from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.network import Network, compile_network, detour_of, next_links, path, shares
+from netfold.topologies.planes import Planes
 from netfold.topologies.routing import POLICIES, room_needed
 from tests.examples import examples
 from tests.topologies.graphs import (
@@ -413,6 +415,12 @@ def test_groups_are_ints() -> None:
         compile_network(graph, policy=VALIANT)
 
 
+@pytest.mark.parametrize("policy", ["valiant", "ugal", "dimension_order"])
+def test_policies_that_are_for_hosts_with_one_port_say_so(policy: str) -> None:
+    with pytest.raises(TopologyError, match=f"several ports cannot be used with routing .*{policy}.*; use "):
+        compile_network(Planes(Torus(dimensions=(3, 4)), 2).graph(), policy=POLICIES[policy])
+
+
 SEED, JOB = 3, 0
 
 
@@ -436,7 +444,7 @@ def standardised(counts: dict[int, Counter[int]], ways: int) -> float:
     return (total - freedom) / (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("k", [4, 8])
+@pytest.mark.parametrize("k", [4, 8, 16])
 def test_random_pairs_use_all_cores_of_a_fat_tree_evenly(k: int) -> None:
     """4,000 pairs in different pods: (k/2)² cores, k/2 ways at each edge and each aggregation switch."""
     network, numbers = tree(k), random.Random(k)
@@ -456,6 +464,31 @@ def test_random_pairs_use_all_cores_of_a_fat_tree_evenly(k: int) -> None:
     assert abs(standardised({0: cores}, (k // 2) ** 2)) < 4
     assert abs(standardised(first, k // 2)) < 4
     assert abs(standardised(second, k // 2)) < 4
+
+
+def test_permutations_load_links_as_independent_choices_do() -> None:
+    """400 random permutations of 128 hosts on a k = 8 fat tree: how many flows the busiest link up from edge
+    switches, up to cores, and down from these has, and the mean square of all loads, in plain Python."""
+    k, network = 8, tree(8)
+    half, hosts = k // 2, k**3 // 4
+    ours, theirs = np.zeros((2, 3, 2))
+    for seed in range(400):
+        numbers = random.Random(seed)
+        partners = numbers.sample(range(hosts), hosts)
+        loads, drawn = [Counter[int]() for _ in range(3)], [Counter[tuple[int, ...]]() for _ in range(3)]
+        for source, target in enumerate(partners):
+            if source // half**2 == target // half**2:
+                continue  # within a pod
+            for tier, link in enumerate(way(network, source, target, seed=seed)[1:4]):
+                loads[tier][link] += 1
+            upper, core = numbers.randrange(half), numbers.randrange(half)
+            drawn[0][source // half, upper] += 1
+            drawn[1][source // half**2, upper, core] += 1
+            drawn[2][target // half**2, upper, core] += 1
+        for sums, counts in ((ours, loads), (theirs, drawn)):
+            sums += [[max(load.values()), sum(count**2 for count in load.values())] for load in counts]
+
+    assert ours == pytest.approx(theirs, rel=0.03)
 
 
 def test_a_worker_reaches_its_peers_over_all_spines() -> None:

@@ -60,12 +60,14 @@ from enum import StrEnum
 from statistics import median
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine.engine_views import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
 from netfold.sim.results.breakdown import Counted, counted_rounds
-from netfold.sim.results.records import PhaseRecord, Records, RoundRecord, TimePart
+from netfold.sim.results.records import LinkRecord, PhaseRecord, Records, RoundRecord, TimePart
+from netfold.topologies.drawing_layout import classes_of
 from netfold.units import PS_PER_US
 
 # What can bound a job.
@@ -550,3 +552,63 @@ def _fewer(parts: list[TimePart]) -> list[TimePart]:
     for part in merged_parts:
         shares[part.cause] += part.share
     return [*largest_parts, *(TimePart(cause, "", "", 0.0, share) for cause, share in shares.items())]
+
+
+# Which links between switches are used, and whether too few of them are where the bottleneck is.
+
+
+Ends = tuple[str, str]
+"""The nodes that a link leads from and to."""
+_UNUSED = 0.05  # share of what the busiest link of a tier carried
+_FEW = 0.5  # share of links below which their tier can carry much more
+
+
+def tier_links(graph: nx.Graph) -> dict[str, set[Ends]]:
+    """The links between switches by what they join, "leaf→spine"; a link of two leaves is "leaf→leaf"."""
+    tiers = defaultdict[str, set[Ends]](set)
+    for *classes, links in classes_of(graph).edges(data="links"):
+        lower, upper = (node_class.name.split()[-1] for node_class in sorted(classes))
+        if min(node_class.tier for node_class in classes):  # hosts have tier 0
+            tiers[f"{lower}→{upper}"] |= {link.ends for link in links}
+            tiers[f"{upper}→{lower}"] |= {link.ends[::-1] for link in links}
+    return dict(tiers)
+
+
+def links_used(tiers: Mapping[str, set[Ends]], links: Sequence[LinkRecord]) -> dict[str, dict[str, int]]:
+    """How many of the links of each tier were used, and how many there are.
+
+    A link with less than 5 % of the bytes of the busiest link of its tier counts as unused, as it is one that
+    carries acknowledgements alone.
+    """
+    sent_bytes = {(link.source, link.target): link.bytes for link in links}
+    counts = {}
+    for name, ends in tiers.items():
+        each = [sent_bytes[link] for link in ends]
+        counts[name] = {"used": sum(sent > _UNUSED * max(each) for sent in each), "links": len(each)}
+    return counts
+
+
+def few_links_warnings(
+    tiers: Mapping[str, set[Ends]],
+    links: Sequence[LinkRecord],
+    parts: Sequence[Mapping[str, Any]],
+    remedy: str,
+) -> tuple[str, ...]:
+    """A warning if the bottleneck is in a tier of which less than half of the links are used.
+
+    There is none if links elsewhere were as busy: these would be the bottleneck next.
+    """
+    slowest = next((link for link in links if parts and link.link == parts[0]["where"]), None)
+    if slowest is None:
+        return ()
+    for name, count in links_used(tiers, links).items():
+        ends, few = tiers[name], _FEW * count["links"]
+        both_ways = ends | {(target, source) for source, target in ends}
+        others_ps = [link.busy_ps for link in links if (link.source, link.target) not in both_ways]
+        is_tier = (slowest.source, slowest.target) in ends and count["used"] < few
+        if is_tier and max(others_ps, default=0) < ALIKE * slowest.busy_ps:
+            return (
+                f"the bottleneck is {slowest.link}, and only {count['used']} of {count['links']} links "
+                f"{name} are used: {remedy}",
+            )
+    return ()

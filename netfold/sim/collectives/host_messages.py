@@ -606,7 +606,7 @@ def scheduled(
         collective, workers, orders = plan.collective, len(nodes), plan.orders
         routed = Routed.by_seed(collective.outline(workers, orders=orders), network, nodes, seed, job)
         schedule = partial(collective.placed, workers, orders=orders)
-        return host_bound_of(schedule, routed, plan.sender.frame)
+        return host_bound_of(schedule, routed, plan.sender)
 
     return CollectiveSpec(
         kind,

@@ -2,10 +2,14 @@
 
 Two things bound it: what its links must carry, and its longest chain of transfers of which each waits for
 the one before. A link is not busy before the first of its packets can reach it, and its last packet must
-still get to where it is needed; so the times before and after are added to what it carries.
+still get to where it is needed; so the times before and after are added to what it carries. A transfer of
+more packets than a window waits for acknowledgements, one round trip for every full window.
+
+Nothing is said of the order in which packets of different flows leave a link. A run, whose links are first
+come, first served, may so be slower than another order of the same transfers would be.
 
 Bytes are those of the job's packets, with headers and without acknowledgements. Where packets of a flow
-choose among paths one by one, only links count that are on all of them.
+choose among paths, only links count that are on all of them.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ from numpy.typing import NDArray
 
 from netfold.sim.collectives.schedule_costs import Routed
 from netfold.sim.collectives.transfers import Ints, Step, Transfers, cell_ends, equal_cuts
-from netfold.sim.engine.engine_data import NONE, Frame, Job
-from netfold.sim.plan.idle_network import WorkerPath, job_traffic
-from netfold.topologies.network import Network
+from netfold.sim.engine.engine_data import NONE, Frame, Job, Sender
+from netfold.sim.plan.idle_network import job_traffic
+from netfold.topologies.network import Network, equal_shares
+from netfold.topologies.routing import Steering
 from netfold.units import PS_PER_S
 
 TRANSFERS_MAX = 300_000
@@ -51,6 +56,7 @@ class _Sizes(NamedTuple):
     all_bytes: Doubles
     packets: Doubles
     """Of all pieces."""
+    piece_packets: Ints
     piece_bytes: Doubles
     last_bytes: Doubles  # of the piece's last packet
 
@@ -64,21 +70,22 @@ def _sizes_of(frame: Frame, words: Ints, pieces: int) -> _Sizes:
     return _Sizes(
         4.0 * words + packets * header_bytes,
         packets.astype(np.float64),
+        piece_packets,
         4.0 * piece_words + piece_packets * header_bytes,
         4.0 * last_words + header_bytes,
     )
 
 
-def host_bound_of(schedule: Callable[[int], Transfers], routed: Routed, frame: Frame) -> BoundOf:
-    """The bound of messages that take this schedule, made for so many words."""
+def host_bound_of(schedule: Callable[[int], Transfers], routed: Routed, sender: Sender) -> BoundOf:
+    """The bound of messages that are sent so by this schedule, made for so many words."""
     known: dict[int, ScheduleBound | None] = {}
     if routed.outline.transfers > TRANSFERS_MAX or not routed.paths:
         return lambda words: None
-    flows = _Flows(routed)
+    flows = _Flows(routed, sender)
 
     def bound(words: int) -> ScheduleBound | None:
         if words not in known:
-            known[words] = _bound_of(schedule(words), words, flows, frame)
+            known[words] = _bound_of(schedule(words), words, flows, sender.frame)
         return known[words]
 
     return bound
@@ -129,8 +136,10 @@ def _bound_of(transfers: Transfers, words: int, flows: _Flows, frame: Frame) -> 
 class _Flows:
     """The ways of F flows, with E links altogether."""
 
-    def __init__(self, routed: Routed) -> None:
+    def __init__(self, routed: Routed, sender: Sender) -> None:
         self._network = network = routed.network
+        frame, self._window = sender.frame, sender.window
+        self._packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
         names = np.array(list(routed.paths), np.int64)
         self._workers = 1 + int(names[:, :2].max())
         keys = self._keys(names[:, 0], names[:, 1], names[:, 2])
@@ -140,17 +149,22 @@ class _Flows:
         columns = list[tuple[Ints, Ints, Doubles, Doubles]]()
         times = []
         for number, way in enumerate(routed.paths.values()):
-            links = np.array(_certain(routed, number, way), np.int64)
+            links, back = (_certain(network, part) for part in (way.outbound, way.back))
             delays_ps = network.delay_ps[links].astype(np.float64)
             reached_ps = np.cumsum(delays_ps) - delays_ps
             columns.append((np.full(links.size, number), links, reached_ps, delays_ps.sum() - reached_ps))
-            times.append((byte_ps[links].max(initial=0.0), byte_ps[links].sum(), delays_ps.sum()))
+            in_turn_ps, back_ps = byte_ps[links].sum(), byte_ps[back].sum() * frame.ack_bytes
+            trip_ps = (
+                self._packet_bytes * in_turn_ps + delays_ps.sum() + back_ps + network.delay_ps[back].sum()
+            )
+            times.append((byte_ps[links].max(initial=0.0), in_turn_ps, delays_ps.sum(), trip_ps))
         # (E,) the flow and the link, and delays: of the way before the link; of the link and after it.
         self._flow, self._link, self._before_ps, self._after_ps = map(
             np.concatenate, zip(*columns, strict=True)
         )
-        # (F,) time of a byte on the slowest link and on all in turn, and all delays.
-        self.slowest_ps, self._in_turn_ps, self._delays_ps = np.array(times).T
+        # (F,) time of a byte on the slowest link and on all in turn, all delays, and until a full packet is
+        # acknowledged.
+        self.slowest_ps, self._in_turn_ps, self._delays_ps, self._trip_ps = np.array(times).T
 
     def _keys(self, source: Ints, target: Ints, channel: Ints | int) -> Ints:
         keys: Ints = (channel * np.int64(self._workers) + source) * self._workers + target
@@ -163,10 +177,17 @@ class _Flows:
         return numbers
 
     def takes_ps(self, flow: Ints, sizes: _Sizes) -> Doubles:
-        """The slowest link passes all bytes, the others the last packet besides; then come all delays."""
-        before = sizes.piece_bytes - sizes.last_bytes
+        """The slowest link passes all bytes, the others the last packet besides; then come all delays.
+
+        If the window is full, the slowest link passes what is left after full windows; each takes a trip.
+        """
+        trips, rest = np.divmod(sizes.piece_packets - 1, self._window)
+        before_ps = (sizes.piece_bytes - sizes.last_bytes) * self.slowest_ps[flow]
+        stalled_ps = trips * self._trip_ps[flow] + rest * self._packet_bytes * self.slowest_ps[flow]
         takes_ps: Doubles = (
-            before * self.slowest_ps[flow] + sizes.last_bytes * self._in_turn_ps[flow] + self._delays_ps[flow]
+            np.maximum(before_ps, stalled_ps)
+            + sizes.last_bytes * self._in_turn_ps[flow]
+            + self._delays_ps[flow]
         )
         return takes_ps
 
@@ -188,14 +209,16 @@ class _Flows:
         return ScheduleBound(busy_ps, before_ps, after_ps, ends_ps)
 
 
-def _certain(routed: Routed, number: int, way: WorkerPath) -> Sequence[int]:
-    """The links that all packets of a flow pass, in order."""
-    if not routed.network.policy.is_sprayed:
-        return way.outbound
-    first, last = np.searchsorted(routed.owners, (number, number + 1))
-    is_certain = routed.parts[first:last] >= _ON_ALL_PATHS
-    certain = set(routed.links[first:last][is_certain].tolist())
-    return [link for link in way.outbound if link in certain]
+def _certain(network: Network, links: Sequence[int]) -> Ints:
+    """Of the links of a flow's way, in order, those that all its packets pass."""
+    certain = np.array(links, np.int64)
+    if not network.policy.reorders or not links:
+        return certain
+    source, target = network.link_source[certain], network.link_target[certain]
+    if network.policy.steering is Steering.UGAL:  # a packet may go over any other group
+        return certain[network.is_host[source] | network.is_host[target]]
+    shares = equal_shares(network, int(source[0]), int(target[-1]))
+    return certain[[shares[link] >= _ON_ALL_PATHS for link in links]]
 
 
 # Aggregation in switches: a packet of every worker goes up the tree, and its sum down to all.

@@ -2,11 +2,11 @@
 
 All of it follows from the outline of the schedule (`transfers.py`) and the paths of its flows.
 
-An estimate of the time is no bound: the busiest link and all delays are added as if nothing overlapped, so a
-run can be faster. It assumes that links are idle and full duplex; that no window limits what is sent; that
-packets take no time on the wire besides that of the words on the busiest link; and that all transfers of one
-level begin together. Transfers that wait for each other follow one another; if a schedule is pipelined, all
-are under way at the same time, and only the link on which all together put the most counts.
+An estimate of the time is that of the busiest link, or that of the longest chain of transfers with its
+delays, whichever is longer. It is no bound: all transfers of one level begin together in it, so a run can be
+faster. It assumes that links are idle and full duplex; that no window limits what is sent; and that packets
+take no time on the wire besides that of their words. If a schedule is pipelined, all transfers are under way
+at the same time, and the delays are added to the time of the link on which all together put the most.
 """
 
 from __future__ import annotations
@@ -135,8 +135,11 @@ class _Rate(NamedTuple):
         return self.busiest_ps if outline.is_pipelined else max(self.in_turn_ps, self.busiest_ps)
 
 
-def _rate_of(routed: Routed, packet_bytes: int, word_bits: float) -> _Rate:
-    """Of packets of `packet_bytes`; a word takes `word_bits` on the wire."""
+def _rate_of(routed: Routed, packet_bytes: int, word_bits: float, *, is_free: bool = False) -> _Rate:
+    """Of packets of `packet_bytes`; a word takes `word_bits` on the wire.
+
+    `is_free`: the longest chain is that of a word, which waits for no other.
+    """
     network, levels = routed.network, routed.outline.levels
     used = dict.fromkeys(routed.links.tolist())  # in the order of the flows
     if not used:
@@ -158,8 +161,8 @@ def _rate_of(routed: Routed, packet_bytes: int, word_bits: float) -> _Rate:
     in_turn_ps = sum(
         level.times * float(level_ps.max()) for level, level_ps in zip(levels, durations_ps, strict=True)
     )
-    if in_turn_ps > most_ps * (1 + _ROUNDING):
-        in_turn_ps = _longest_chain(routed, durations_ps, occupies=True)
+    if is_free or in_turn_ps > most_ps * (1 + _ROUNDING):
+        in_turn_ps = _longest_chain(routed, durations_ps, occupies=not is_free)
     return _Rate(in_turn_ps, most_ps, Busiest(link, float(streams[link]), rates_bps[link]))
 
 
@@ -270,13 +273,14 @@ def estimate_of(
     if not outline.levels:
         return Estimate(0.0, "", 0.0, 0.0)
     routed = Routed.by_seed(outline, network, nodes, seed)
-    rate = _rate_of(routed, PACKET_BYTES, WORD_BITS)
+    rate = _rate_of(routed, PACKET_BYTES, WORD_BITS, is_free=True)
     delays_ps = [sum(int(network.delay_ps[link]) for link in way.outbound) for way in routed.paths.values()]
     ways_ps = np.array(delays_ps, np.float64)
     ways_of_levels_ps = [ways_ps[flows] for flows in routed.flows]
     latency_s = _longest_chain(routed, ways_of_levels_ps, occupies=False) / PS_PER_S
-    busy_s, wire_s = (words * time_ps / PS_PER_S for time_ps in (rate.busiest_ps, rate.word_ps(outline)))
-    return Estimate(wire_s + latency_s, network.link_names[rate.busiest.link], busy_s, latency_s)
+    busy_s, chain_s = (words * time_ps / PS_PER_S for time_ps in (rate.busiest_ps, rate.in_turn_ps))
+    seconds = latency_s + busy_s if outline.is_pipelined else max(busy_s, latency_s + chain_s)
+    return Estimate(seconds, network.link_names[rate.busiest.link], busy_s, latency_s)
 
 
 # Timeouts from the round trip: a timer that expires without loss floods the network with copies.

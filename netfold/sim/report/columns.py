@@ -50,6 +50,7 @@ _WRITERS: dict[str, Writer] = {
     "loss": words.training_loss,
     "test_score": words.held_out_score,
     "target": words.to_target,
+    "links_used": words.links_used,
 }
 """Metrics whose values are not written as others of their unit."""
 
@@ -75,10 +76,11 @@ def require_metrics(columns: str) -> Sequence[str]:
     if columns == ALL:
         return RUN_TABLE
     names = columns.split(",") if columns else []
+    known = list(dict.fromkeys((*TYPES, *_WRITERS)))  # a table of values, too, if it can be written
     for name in names:
-        if name not in TYPES:
+        if name not in known:
             raise DataError(
-                f"--columns: there is no metric {name!r}", names_hint(name, [ALL, *TYPES], "metrics")
+                f"--columns: there is no metric {name!r}", names_hint(name, [ALL, *known], "metrics")
             )
     return names
 

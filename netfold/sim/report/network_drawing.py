@@ -508,7 +508,7 @@ def figure_of(graph: nx.Graph, look: Look) -> Figure:
 
 VARIANTS_MAX = 16  # drawn
 _BESIDE_MAX = 40  # nodes of graphs that are drawn two in a row
-_TITLE_INCHES, _AROUND_BUSY_INCHES = 0.35, 1.5
+_TITLE_INCHES, _LINE_INCHES, _AROUND_BUSY_INCHES = 0.35, 0.15, 1.5
 _TITLE_CHARACTERS = 120  # over a panel of full width
 
 
@@ -523,7 +523,13 @@ def utilisation(run: RunFolder) -> Figure | None:
     drawings = [drawing_of(graph) for graph in panels.values()]
     width = style.width_inches() / columns
     heights = [drawing.height_inches(width, most=5.0) for drawing in drawings]
-    tallest = [max(heights[at : at + columns]) + _TITLE_INCHES for at in range(0, len(heights), columns)]
+    used = {
+        entry["name"].partition("/")[0]: f"\nlinks used: {text}"
+        for entry in run.summary["variants"]
+        if (text := words.links_used(entry["metrics"])) != words.NOTHING
+    }
+    tall_inches = _TITLE_INCHES + bool(used) * _LINE_INCHES
+    tallest = [max(heights[at : at + columns]) + tall_inches for at in range(0, len(heights), columns)]
     figure = style.new_figure(sum(tallest) + _AROUND_BUSY_INCHES)
     grid = figure.subplots(len(tallest), columns, squeeze=False, height_ratios=tallest).flatten()
     able, busy = can_aggregate(run.nodes), busy_links(run)
@@ -533,7 +539,7 @@ def utilisation(run: RunFolder) -> Figure | None:
         drawing.draw(axes, look, (width, height))
         entries |= drawing.legend(look)
         title = textwrap.shorten(look.title, _TITLE_CHARACTERS // columns, placeholder="…")
-        axes.set_title(title, fontsize=9.5 if columns == 1 else 8)
+        axes.set_title(title + used.get(name, ""), fontsize=9.5 if columns == 1 else 8)
     for axes in grid[len(panels) :]:
         axes.axis("off")
     more = (

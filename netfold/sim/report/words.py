@@ -78,6 +78,21 @@ def percent(value: float | None) -> str:
     return NOTHING if value is None else f"{digits(100 * value)} %"
 
 
+def links_used(metrics: Mapping[str, Any]) -> str:
+    """The share of links that were used: "leaf–spine 25.0 %", or that of each direction if these differ."""
+    shares = {
+        name.partition("→")[::2]: percent(ratio(count["used"], count["links"]))
+        for name, count in (metrics.get("links_used") or {}).items()
+    }
+    texts = []
+    for (lower, upper), share in shares.items():
+        if shares.get((upper, lower)) != share:
+            texts.append(f"{lower}→{upper} {share}")
+        elif f"{upper}–{lower} {share}" not in texts:
+            texts.append(f"{lower}–{upper} {share}")
+    return ", ".join(texts) or NOTHING
+
+
 def ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 

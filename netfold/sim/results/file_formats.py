@@ -81,7 +81,11 @@ def form_of(record: type, **others: Any) -> Any:
 
 def _metric_kind(metric: Metric, part: Any) -> Any:
     """What a summary may hold of a metric."""
-    several: dict[str, Any] = {"breakdown": GenericAlias(list, (part,)), "codec_choice": dict[str, Count]}
+    several: dict[str, Any] = {
+        "breakdown": GenericAlias(list, (part,)),
+        "codec_choice": dict[str, Count],
+        "links_used": GenericAlias(dict, (str, form(used=Count, links=Count))),
+    }
     plain: dict[type, Any] = {
         int: Annotated[int, Field(ge=int(metric.least), lt=2**63)],
         float: Annotated[float, Field(ge=metric.least, le=1e300)],

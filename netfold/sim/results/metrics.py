@@ -94,6 +94,8 @@ class VariantFacts:
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
     bill: Bill | None = None
     """What its network is made of, and costs."""
+    links_used: Mapping[str, Mapping[str, int]] | None = None
+    """How many links between switches were used; see `sim.checks.bottleneck.links_used`."""
     job_times: JobTimes | None = None
     """When it was there, if it is one of several jobs that come and go."""
 
@@ -546,6 +548,13 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "network_optics", Unit.COUNT, "those of its cables that are optical",
         lambda v: v.bill.optics, better="lower", label="optics", applies=_is_priced,
+    ),
+    Metric(
+        "links_used", Unit.TABLE,
+        'links between switches that are used, by what they join, as in `{"leaf→spine": {"used": 4, "links": '
+        "16}}`; a link with less than 5 % of the bytes of the busiest link of its tier is not used, such as "
+        "one with acknowledgements alone; the jobs of a variant have the same",
+        lambda v: v.fact.links_used, label="links used", is_later=True,
     ),
     Metric(
         "packets", Unit.COUNT, "packets that hosts sent",

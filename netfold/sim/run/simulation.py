@@ -12,6 +12,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from netfold.sim.checks.bottleneck import Ends, links_used, tier_links
 from netfold.sim.checks.checks import Ending, leak_warnings
 from netfold.sim.collectives.collective import RunContext, collectives
 from netfold.sim.engine.engine import Engine
@@ -254,6 +255,11 @@ class Simulation:
         # Of the network that all jobs share.
         return bill_of(self.variant.graph, self.variant.prices or default_prices())
 
+    @cached_property
+    def tiers(self) -> dict[str, set[Ends]]:
+        """The links between switches, by what they join."""
+        return tier_links(self.variant.graph)
+
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its trees, each with the root first, then the splits of its results."""
         nodes = self.variant.network.nodes
@@ -303,6 +309,7 @@ class Simulation:
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
             bill=self._bill,
+            links_used=links_used(self.tiers, links),
         )
 
 

@@ -14,7 +14,7 @@ import simpy
 
 from netfold.errors import RunError
 from netfold.kernels.processor import instructions
-from netfold.sim.checks.bottleneck import BottleneckCause, bounds
+from netfold.sim.checks.bottleneck import BottleneckCause, bounds, few_links_warnings
 from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
 from netfold.sim.checks.checks import Ending, Journal, check_job, check_network, leak_causes
 from netfold.sim.engine.engine import Engine
@@ -374,11 +374,14 @@ def _job_result(
     facts = simulation.facts(plan, job, links, ending)
     free = work_warnings(plan, job.journal.has_work or not job.journal.rounds)
     bound_by = _bounds(variant, index, job.journal, links=links, samples=samples)
+    has_tree = plan.collective.aggregation is not None
+    remedy = "use more trees" if has_tree else "use routing: spray, or more channels"
+    few = few_links_warnings(simulation.tiers, links, bound_by, remedy)
     return JobResult(
         plan.label,
         job.journal,
         checks,
-        replace(facts, bounds=bound_by, job_times=job_times, warnings=(*facts.warnings, *free)),
+        replace(facts, bounds=bound_by, job_times=job_times, warnings=(*facts.warnings, *free, *few)),
     )
 
 

@@ -42,7 +42,7 @@ from netfold.sim.studies.network_losses import BISECTION, Loss, Losses, lose_any
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.drawing_layout import NODES_DRAWN_MAX
 from netfold.topologies.exact_bisection import is_available
-from netfold.topologies.graph import TopologyError, hosts, switches
+from netfold.topologies.graph import TopologyError, hosts, switches, unmarked_ports
 from netfold.topologies.kind import Topology
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
@@ -344,14 +344,16 @@ class MeasuredNetwork:
     routing: str
     seed: int
     placed: str  # how the workers were placed, in words
-    bill: Bill
-    """What it is made of, and costs."""
+    bill: Bill | None
+    """What it is made of, and costs; None: unknown."""
     names: tuple[str, ...] = ()
     """The names of all variants that have this network, itself the first."""
     losses: Losses | None = None
     """What losing any one of some switches or links costs, where that was asked."""
     bound_s: float | None = None
     """The least time of any algorithm; None for one worker."""
+    unmarked: tuple[str, ...] = ()
+    """Links that stand for the inside of a server, at switches that are not marked as its ports."""
 
     @property
     def heading(self) -> str:
@@ -394,7 +396,7 @@ class MeasuredNetwork:
                 "cables": {length: _by_text(by_rate) for length, by_rate in cost.cables.items()},
                 "length_rule": cost.length_rule,
             },
-            "bill": {"cost_usd": self.bill.cost_usd, **self.bill._asdict()},
+            "bill": None if self.bill is None else {"cost_usd": self.bill.cost_usd, **self.bill._asdict()},
             "workers": self.workers,
             "routing": self.routing,
             "seed": self.seed,
@@ -517,7 +519,9 @@ def measure_network(
         raise NetfoldError(message, hint) from None
     if tell is not None:
         tell("distances, bisection and paths")
-    measures = measure(graph)
+    measures, unmarked = measure(graph), unmarked_ports(graph)
+    if unmarked:  # what is a switch and what is inside a server is not known
+        measures = measures._replace(oversubscription={})
     shown = tuple(timed if network.variant is None else collectives)
     whole = Loss("", measures.bisection, timed)
     return MeasuredNetwork(
@@ -530,9 +534,10 @@ def measure_network(
         network.routing.kind,
         network.seed,
         placed,
-        bill_of(graph, prices or network.prices),
+        None if unmarked else bill_of(graph, prices or network.prices),
         losses=Losses(without_any, whole, losses, shown) if without_any is not None else None,
         bound_s=bound_s,
+        unmarked=unmarked,
     )
 
 
@@ -687,6 +692,14 @@ class Measurements(VerbResult):
             "Price and power: of switches, network cards and cables, without what is inside servers; "
             "change them with --prices FILE.",
         ]
+        lines += [
+            f"Price and oversubscription of {network.heading} are unknown: links such as "
+            f"{network.unmarked[0]} have the rate and delay of the inside of a server, but their switches "
+            "are not marked as its ports. Give these switches `server: 0` (or any other number), or the "
+            "links their rate."
+            for network in self.measured
+            if network.unmarked
+        ]
         if any(network.measures.bisection_bps is None for network in self.measured):
             lines.append(
                 "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
@@ -695,9 +708,9 @@ class Measurements(VerbResult):
         lines.append(
             f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
             f"network, without headers, windows and losses, {'; '.join([*placed, *chosen])}. It is no bound: "
-            "nothing overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: "
-            "propagation and switch delays in sequence. % of bound: the least time of any algorithm on this "
-            "network over the estimate."
+            "transfers begin together in it, so a run can be faster. Link busy: the one that limits it; "
+            "latency: propagation and switch delays in sequence. % of bound: the least time of any algorithm "
+            "on this network over the estimate. algbw, busbw: as nccl-tests has them for an all-reduce."
         )
         if any(network.losses for network in self.measured):
             lines.append(
@@ -751,7 +764,9 @@ def _measures(measures: Measures) -> dict[str, str]:
     return rows
 
 
-def _bill(bill: Bill) -> dict[str, str]:
+def _bill(bill: Bill | None) -> dict[str, str]:
+    if bill is None:
+        return {"price": "unknown"}
     parts = ("switches", bill.switches_usd), ("network cards", bill.nics_usd), ("cables", bill.cables_usd)
     return {
         "price": words.money(bill.cost_usd),

@@ -13,13 +13,24 @@ import pytest
 import simpy
 
 from netfold.homomorphic.merge import Merge
-from netfold.sim.checks.bottleneck import BottleneckCause, NetworkTime, Piece, critical_path, network_time
+from netfold.sim.checks.bottleneck import (
+    BottleneckCause,
+    NetworkTime,
+    Piece,
+    critical_path,
+    network_time,
+    tier_links,
+)
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Job, Segment, Sender, losses
 from netfold.sim.engine.engine_views import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.results.records import PhaseRecord, RoundRecord
+from netfold.topologies.kinds.bcube import BCube
+from netfold.topologies.kinds.fat_tree import FatTree
+from netfold.topologies.kinds.torus import Torus
+from netfold.topologies.planes import Planes
 from tests.sim.results.builders import RING, rounds
 from tests.sim.scenes import simulate, small_star
 
@@ -569,3 +580,49 @@ def test_units_of_lost_packets_are_dead_until_their_timers() -> None:
     outstanding, dead = found.waiting[longest, 0, :2]
     assert dead == outstanding > 0
     assert found.is_empty[longest]
+
+
+SPINES = "topology={kind: leaf_spine, leaves: 4, spines: 4, hosts_per_leaf: 2, switch: ideal, "
+TREE = "collective={kind: in_network, aggregators: tree, frame: udp-256"
+FLOAT_RING = ("codec={kind: none}", "collective={kind: ring}")
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "sets", "used", "told"),
+    [
+        ("25Gbps", (TREE + "}",), 4, "use more trees"),  # every leaf is linked to the tree's root
+        ("25Gbps", (TREE + ", trees: 4}",), 16, ""),
+        ("400Gbps", (TREE + "}",), 4, ""),  # the links of hosts are the bottleneck
+        ("97Gbps", FLOAT_RING, 4, ""),  # links of hosts are as busy
+        ("25Gbps", FLOAT_RING, 4, "use routing: spray, or more channels"),  # a flow leaves every leaf
+        ("25Gbps", (*FLOAT_RING, "routing=spray"), 16, ""),
+    ],
+)
+def test_few_links_of_the_bottlenecks_tier_are_told(
+    tmp_path: Path, uplinks: str, sets: tuple[str, ...], used: int, told: str
+) -> None:
+    topology = f"{SPINES}rate: 100Gbps, uplink_rate: {uplinks}}}"
+    (job,) = simulate(tmp_path, topology, "workers=8", *sets, text=CASE).jobs
+    warnings = [warning for warning in job.facts.warnings if warning.startswith("the bottleneck is ")]
+
+    assert job.facts.links_used is not None
+    assert job.facts.links_used["leaf→spine"] == {"used": used, "links": 16}
+    assert set(job.facts.links_used) == {"leaf→spine", "spine→leaf"}
+    assert len(warnings) == bool(told)
+    assert all(
+        f"only {used} of 16 links " in text and text.endswith(f"are used: {told}") for text in warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("topology", "counts"),
+    [
+        (FatTree(k=4), {"edge→agg": 16, "agg→edge": 16, "agg→core": 16, "core→agg": 16}),
+        (Planes(FatTree(k=4), 2), {"edge→agg": 32, "agg→edge": 32, "agg→core": 32, "core→agg": 32}),
+        (Torus(dimensions=(3, 4)), {"s→s": 48}),
+        (BCube(n=2, k=1), {}),  # servers alone are linked to its switches
+    ],
+    ids=["fat tree", "planes", "torus", "bcube"],
+)
+def test_links_between_switches_by_what_they_join(topology: Any, counts: dict[str, int]) -> None:
+    assert {name: len(ends) for name, ends in tier_links(topology.graph()).items()} == counts

@@ -578,7 +578,7 @@ def test_dimension_order_is_refused_where_there_are_no_dimensions(tmp_path: Path
     assert refused(tmp_path, "routing=dimension_order") == (
         "--set: routing: routing dimension_order needs the sizes of the dimensions, "
         "and this topology has none\n"
-        "  use routing: ecmp, or a torus, hypercube or hyperx and nothing `without`"
+        "  use routing: ecmp, or a torus, hypercube or hyperx with neither `planes` nor `without`"
     )
 
 

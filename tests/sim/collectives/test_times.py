@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +36,10 @@ from netfold.sim.collectives.schedule_costs import (
 from netfold.sim.collectives.transfers import Step, Transfers, outline_of
 from netfold.sim.engine.engine_data import Frame
 from netfold.sim.plan.plan import frames
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.variant_keys import AnyCollectiveSection
+from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
@@ -49,12 +53,14 @@ from tests.sim.scenes import (
     LINK,
     Exchanged,
     Started,
+    entry_of,
     job_of,
     job_plan,
     measure,
     only,
     plan,
     simulate,
+    simulated,
     small_star,
 )
 from tests.topologies.graphs import GBPS
@@ -274,6 +280,39 @@ def test_a_thin_uplink_bounds_what_crosses_it() -> None:
         assert "leaf" in found.link
         assert "spine" in found.link
         assert found.busy_s == pytest.approx(share * whole)
+
+
+@pytest.mark.parametrize("trees", [1, 2, 4])
+def test_trees_in_switches_share_thin_uplinks(trees: int) -> None:
+    """Four spines behind uplinks of a quarter of a host's rate: each tree has a spine of its own."""
+    thin = LinkSpec(LINK.rate_bps // 4, LINK.delay_ps, LINK.buffer_bytes)
+    network = compile_network(leaf_spine(4, 4, 4, LINK, thin, "ideal"))
+    found = of_section(network, 16, kind="in_network", program="tree", trees=trees)
+    assert found.busy_s == pytest.approx(4 / trees * 32 * WORDS / LINK.rate_bps)
+
+
+@pytest.mark.parametrize("trees", [2, 3])
+def test_what_goes_up_one_tree_meets_what_comes_down_another(trees: int) -> None:
+    """Three trees put two streams on a link between groups, one of results; a run has headers besides."""
+    topology = {
+        "kind": "dragonfly",
+        "groups": 4,
+        "routers_per_group": 2,
+        "hosts_per_router": 2,
+        "global_links": 2,
+    }
+    settings = {
+        "name": "trees",
+        "seed": 0,
+        "topology": {**topology, "switch": "ideal", "global_rate": "10Gbps"},
+        "workers": 16,
+        "workload": {"kind": "synthetic", "elements": 10**6, "payload": "none"},
+        "codec": {"kind": "fixed_point"},
+        "collective": {"kind": "in_network", "program": "tree", "trees": trees},
+    }
+    (variant,) = resolve(load(ScenarioText(json.dumps(settings), "trees.yaml"))).variants
+    found = of_section(variant.network, 16, 10**6, **settings["collective"])
+    assert 1 <= entry_of(simulated(settings))["metrics"]["aggregation_time_us"] / (1e6 * found.seconds) < 1.1
 
 
 def test_one_worker_needs_no_time() -> None:

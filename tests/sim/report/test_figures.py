@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from netfold.errors import DataError
 from netfold.sim.report import style
+from netfold.sim.report.columns import format_metric
 from netfold.sim.report.network_drawing import Look, _drawn_variants, busy_links, draw_svg, graphs
 from netfold.sim.report.training_curves import curves, learning
 from netfold.sim.results.folder import RunFolder, load, write_run
@@ -104,6 +105,39 @@ def test_a_variant_that_did_not_finish_has_no_shares(tmp_path: Path) -> None:
 
     assert "ring · did not finish, so shares are unknown" in found
     assert busy_links(load(folder))["busy"].null_count() == 2 * graph.number_of_edges()
+
+
+def test_the_share_of_links_that_were_used_is_told(tmp_path: Path) -> None:
+    summary = dict(run_data(RING).summary)
+    used = {"leaf→spine": {"used": 1, "links": 2}, "spine→leaf": {"used": 2, "links": 2}}
+    summary["variants"][0]["metrics"]["links_used"] = used
+    folder = made(tmp_path, leaf_spine(2, 1, 2, LINK, UPLINK), {"h0->leaf0": 1}, summary=summary)
+
+    assert "links used: leaf→spine 50.0 %, spine→leaf 100 %" in svg_text(
+        (folder / "figures" / "utilisation.svg").read_bytes()
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        (None, "–"),
+        ({}, "–"),
+        ({"s→s": (3, 12)}, "s–s 25.0 %"),
+        ({"a→b": (1, 2), "b→a": (2, 4), "b→c": (0, 3), "c→b": (3, 3)}, "a–b 50.0 %, b→c 0 %, c→b 100 %"),
+    ],
+)
+def test_directions_are_told_apart_where_they_differ(
+    counts: dict[str, tuple[int, int]] | None, text: str
+) -> None:
+    pairs = (counts or {}).items()
+    used = (
+        None
+        if counts is None
+        else {name: dict(zip(("used", "links"), pair, strict=True)) for name, pair in pairs}
+    )
+
+    assert format_metric("links_used", {"links_used": used}) == text
 
 
 def test_the_graph_comes_back_from_the_folder(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_metrics_by_hand() -> None:
         "skips": 2,
         "packets": 17,
         "packet_hops": 21,
+        "links_used": None,
         "packets_lost": 5,
         "packets_dropped": 6,
         "packets_retransmitted": 9,

@@ -26,7 +26,18 @@ from netfold.topologies.topology_files import to_json
 from tests.examples import nightly
 from tests.pairs.scenario import small_network
 from tests.sim.checks.test_bottleneck import bounds_of, helps
-from tests.sim.scenes import RING, TINY, job_plan, measure, only, refused, simulate, simulated, write
+from tests.sim.scenes import (
+    RING,
+    TINY,
+    job_plan,
+    measure,
+    metrics_of,
+    only,
+    refused,
+    simulate,
+    simulated,
+    write,
+)
 
 WIDE = TINY.replace("hosts: 4", "hosts: 8")
 TWO = f"{WIDE}jobs:\n  - name: a\n  - name: b\n    workers: 4\n"
@@ -522,6 +533,80 @@ def test_without_a_spine_of_four_a_step_is_as_much_slower_as_the_maximum_flow(
         assert {check.verdict for check in result.checks} == {"pass"}
     assert flows == [4 * 10**10, 3 * 10**10]
     assert times[1] / times[0] == pytest.approx(flows[0] / flows[1], rel=0.05)
+
+
+CHANNELS, FRAME_WORDS, FRAME_OVERHEAD = 4, 256, 82  # of a ring; of roce-1024
+
+
+def ring_over_planes(planes: int, elements: int, **keys: Any) -> float:
+    """Microseconds of a ring of 8 workers on planes of 400 Gbps together, without words in packets."""
+    result = simulated(
+        {
+            "name": "planes",
+            "topology": {
+                **{"kind": "star", "hosts": WORKERS, "planes": planes, "switch": "ideal"},
+                **{"rate": f"{400 // planes}Gbps", "delay": "1us"},
+            },
+            "workers": WORKERS,
+            "workload": {"kind": "synthetic", "elements": elements, "payload": "none"},
+            "codec": {"kind": "none"},
+            "collective": {"kind": "ring", "channels": CHANNELS, **keys},
+        }
+    )
+    return float(metrics_of(result)["aggregation_time_us"])
+
+
+@pytest.mark.parametrize("elements", [250_000, 1_000_000, 4_000_000])
+@pytest.mark.parametrize("planes", [1, 2, 4])
+def test_a_channel_with_a_port_of_its_own_waits_for_the_delay_of_every_step(
+    planes: int, elements: int
+) -> None:
+    """A port sends the segments of its channels in turn. It is always busy, or the next segment of a channel
+    comes after the one before has been sent and has crossed two links, and the last channel ends last."""
+    packets = elements // (CHANNELS * WORKERS) / FRAME_WORDS
+    packet_us = 8e-3 * (4 * FRAME_WORDS + FRAME_OVERHEAD) / (400 / planes)
+    segment_us, trip_us = packets * packet_us, 2 * 1.0 + packet_us
+    steps, each = 2 * (WORKERS - 1), CHANNELS // planes
+    busy_us = steps * each * segment_us + trip_us
+    waiting_us = steps * (segment_us + trip_us) + (each - 1) * segment_us
+
+    assert ring_over_planes(planes, elements) == pytest.approx(max(busy_us, waiting_us), rel=0.01)
+
+
+@pytest.mark.parametrize(("elements", "keys"), [(1_000_000, {"chunk": "16KiB"}), (4_000_000, {})])
+def test_one_two_and_four_planes_are_equally_fast(elements: int, keys: dict[str, Any]) -> None:
+    """Chunks of segments hide that delay, and large segments make it small."""
+    one, two, four = (ring_over_planes(planes, elements, **keys) for planes in (1, 2, 4))
+
+    assert two == pytest.approx(one, rel=0.01)
+    assert four == pytest.approx(one, rel=0.01 if keys else 0.06)
+
+
+@pytest.mark.parametrize(("k", "seeds"), [(4, 2), pytest.param(8, 3, marks=nightly)])
+def test_flows_between_all_workers_are_nearly_as_fast_by_hashes_as_sprayed(k: int, seeds: int) -> None:
+    """Servers beside all workers, which are placed at random: reduce-scatter and all-gather, directly."""
+    for seed in range(1, seeds + 1):
+        times = {}
+        for routing in ("ecmp", "spray"):
+            result = simulated(
+                {
+                    **{"name": "direct", "seed": seed, "routing": routing},
+                    "topology": {"kind": "fat_tree", "k": k, "switch": "plain"},
+                    "workers": {"count": k**3 // 4, "placement": "random"},
+                    "workload": {"kind": "synthetic", "elements": 250_000, "payload": "none"},
+                    "codec": {"kind": "none"},
+                    "collective": {
+                        **{"kind": "parameter_server", "servers": k**3 // 4},
+                        "placement": "beside_workers",
+                    },
+                }
+            )
+            found = metrics_of(result)
+            times[routing] = found["aggregation_time_us"]
+
+            assert found["packets_retransmitted"] == 0
+            assert {(use["used"], use["links"]) for use in found["links_used"].values()} == {(k**3 // 4,) * 2}
+        assert 1 < times["ecmp"] / times["spray"] < 1.5
 
 
 @pytest.mark.parametrize("kind", registered(Topology))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -12,10 +15,15 @@ from hypothesis import strategies as st
 
 from netfold.errors import ScenarioError
 from netfold.kinds import registered
+from netfold.sim.collectives.host_collective import HostPlan
+from netfold.sim.collectives.schedule_costs import Routed
 from netfold.sim.plan.problem_bound import problem_bound
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.topologies.graph import hosts
 from netfold.topologies.kind import Topology
-from netfold.topologies.network import compile_network
+from netfold.topologies.network import Network, compile_network
 from tests.examples import examples
 from tests.pairs.scenario import small_network
 from tests.sim.scenes import entry_of, simulated
@@ -63,11 +71,14 @@ def scenario(
 def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     workers = draw(st.integers(2, 9))
     kind, collective = draw(st.sampled_from(KINDS)), draw(st.sampled_from(COLLECTIVES))
-    policies = ["ecmp", "ecmp", "spray", *(["valiant"] if kind == "dragonfly" else [])]
-    codecs = SWITCH_CODECS if collective["kind"] == "in_network" else HOST_CODECS
+    policies = ["ecmp", "ecmp", "spray", "adaptive", {"kind": "flowlet", "gap": "1us"}]
+    policies += [["valiant"], ["ugal"] * 2][draw(st.booleans())] if kind == "dragonfly" else []
+    in_switches = collective["kind"] == "in_network"
+    codecs = SWITCH_CODECS if in_switches else HOST_CODECS
     keys = dict(small_network(kind, workers + 2))
+    window = {} if in_switches else {"window": draw(st.sampled_from([16, 512]))}
     return scenario(
-        collective,
+        collective | window,
         {"kind": kind, **keys, "delay": draw(st.sampled_from(["10ns", "1us"]))},
         draw(st.sampled_from([256, 1000, 4096, 20_000])),
         seed=draw(st.integers(0, 10**6)),
@@ -101,18 +112,85 @@ CELLS = {
     "fat_tree": {"kind": "fat_tree", "k": 4},
     "rails": {"kind": "rail_optimized", "islands_per_pod": 4, "gpus_per_island": 4, "spines": 2},
 }
-SHARED = {("leaf_spine", "tree"), ("leaf_spine", "halving_doubling"), ("fat_tree", "tree")}
-SHARED |= {("fat_tree", "halving_doubling"), ("rails", "halving_doubling")}
-"""Where flows of one step meet on a link, whose later ones delay others: no bound counts that."""
+OF_CELLS: dict[str, dict[str, Any]] = {
+    "ring": {},
+    "tree": {"window": 256},  # with more, chunks sent ahead delay those of others that are waited for
+    "halving_doubling": {},
+    "in_network": {"program": "tree"},
+}
+CROWDED = {("leaf_spine", "halving_doubling"), ("fat_tree", "halving_doubling")}
+"""Where flows of one step meet on a link. All of them end late, as links are first come, first served."""
 
 
 @pytest.mark.parametrize("network", CELLS)
-@pytest.mark.parametrize("kind", ["ring", "tree", "halving_doubling", "in_network"])
+@pytest.mark.parametrize("kind", OF_CELLS)
 def test_the_bound_of_a_schedule_is_near_its_time(network: str, kind: str) -> None:
-    collective = {"kind": kind, **({"program": "tree"} if kind == "in_network" else {})}
-    drawn = scenario(collective, CELLS[network], 10**6, workers=16)
-    share = entry_of(simulated(drawn))["metrics"]["of_schedule_bound"]
-    assert (0.75 if (network, kind) in SHARED else 0.9) <= share <= 1 + ROUNDING
+    drawn = scenario({"kind": kind, **OF_CELLS[kind]}, CELLS[network], 10**6, workers=16)
+    drawn["workload"]["payload"] = "none"
+    metrics = entry_of(simulated(drawn))["metrics"]
+    assert metrics["of_schedule_bound"] <= 1 + ROUNDING
+    if (network, kind) not in CROWDED:
+        assert metrics["of_schedule_bound"] >= 0.9
+        return
+    assert metrics["of_schedule_bound"] >= 0.75
+    # In another order the same transfers need hardly more than the bound. (Packets, which are received before
+    # they are forwarded, take longer than bits.)
+    assert 0.94 <= metrics["schedule_bound_us"] / one_by_one_us(drawn, 10**6) <= 1.001
+
+
+def one_by_one_us(drawn: dict[str, Any], words: int) -> float:
+    """The time if every transfer, by number, has all of its path for itself as soon as that is free.
+
+    What it sends passes all links of the path at the same time, each bit the later the farther it has come.
+    """
+    (variant,) = resolve(load(ScenarioText(json.dumps(drawn), "scenario.yaml"))).variants
+    network, (job,) = variant.network, variant.jobs
+    assert isinstance(job.collective, HostPlan)
+    collective, frame, workers = job.collective.collective, job.collective.sender.frame, len(job.hosts)
+    paths = Routed.by_seed(collective.outline(workers), network, job.hosts, variant.seed).paths
+    schedule, ends = collective.cut(workers, words).schedule, collective.cut(workers, words).ends(words)
+    assert schedule.channel is not None
+    free_ps, done_ps = np.zeros(network.rate_bps.size), list[float]()
+    for number in range(schedule.transfers):
+        flow = tuple(int(column[number]) for column in (schedule.source, schedule.target, schedule.channel))
+        links = list(paths[flow[0], flow[1], flow[2]].outbound)
+        first = int(schedule.first[number])
+        sent = int(ends[first + int(schedule.count[number])] - ends[first])
+        sent_bytes = 4 * sent + -(-sent // frame.elements) * frame.overhead_bytes
+        busy_ps = 8e12 * sent_bytes / network.rate_bps[links].min()
+        delays_ps = network.delay_ps[links].cumsum()
+        awaited = schedule.waits_for[schedule.waits_first[number] : schedule.waits_first[number + 1]]
+        ready_ps = max((done_ps[other] for other in awaited.tolist()), default=0.0)
+        begin_ps = max(ready_ps, float((free_ps[links] - np.r_[0, delays_ps[:-1]]).max()))
+        free_ps[links] = begin_ps + busy_ps + np.r_[0, delays_ps[:-1]]
+        done_ps.append(begin_ps + busy_ps + float(delays_ps[-1]))
+    return max(done_ps) / 1e6
+
+
+@pytest.mark.parametrize(
+    ("topology", "routing"),
+    [
+        (
+            {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "spines": 4},
+            {"kind": "flowlet", "gap": "1ns"},
+        ),
+        (
+            {
+                "kind": "dragonfly",
+                "groups": 5,
+                "routers_per_group": 2,
+                "hosts_per_router": 2,
+                "global_links": 2,
+            },
+            "ugal",
+        ),
+    ],
+    ids=["flowlet", "ugal"],
+)
+def test_flows_that_leave_a_crowded_link_do_not_beat_the_bound(topology: Any, routing: Any) -> None:
+    drawn = scenario({"kind": "halving_doubling"}, topology, 400_000, workers=8, routing=routing, seed=4)
+    drawn["workload"]["payload"] = "none"
+    assert entry_of(simulated(drawn))["metrics"]["of_schedule_bound"] <= 1 + ROUNDING
 
 
 def test_the_bound_of_any_algorithm_on_a_star() -> None:
@@ -158,3 +236,50 @@ def test_the_least_cut_is_that_of_networkx(kind: str, workers: int, seed: int) -
     lasts_ps = max(bound.own_ps.max(), (crossing * bound.cut_ps).max(initial=0.0))
     assert received.tolist() == sent.tolist()
     assert lasts_ps == pytest.approx(8e12 / least_bps)
+
+
+def program_ps(network: Network, nodes: Sequence[int], is_merged: bool) -> float:
+    """The least time of a byte of every worker, by a linear program.
+
+    Each worker's byte flows to each other worker; where nothing is merged, all bytes flow to each worker at
+    the same time. No link carries more than its rate of any of these flows, which may share what they carry.
+    """
+    optimize = pytest.importorskip("scipy.optimize", reason="it is in the extra `exact`")
+    pairs = [([source], sink) for source in nodes for sink in nodes if source != sink]
+    if not is_merged:
+        pairs = [([source for source in nodes if source != sink], sink) for sink in nodes]
+    rows, count = len(network.nodes), network.rate_bps.size
+    outward = np.zeros((rows, count))
+    np.add.at(outward, (network.link_source, np.arange(count)), 1)
+    np.add.at(outward, (network.link_target, np.arange(count)), -1)
+    supply = np.zeros((len(pairs), rows))
+    is_open = np.zeros((len(pairs), count), np.bool_)
+    for number, (sources, sink) in enumerate(pairs):
+        supply[number, sources], supply[number, sink] = 1, -len(sources)
+        is_open[number] = ~network.is_host[network.link_target] | (network.link_target == sink)
+    every = np.eye(len(pairs))
+    byte_ps = 8e12 / network.rate_bps
+    found = optimize.linprog(
+        np.r_[np.zeros(is_open.size), 1],
+        A_ub=np.c_[np.kron(every, np.diag(byte_ps)), np.full(is_open.size, -1)],
+        b_ub=np.zeros(is_open.size),
+        A_eq=np.c_[np.kron(every, outward), np.zeros(supply.size)],
+        b_eq=supply.ravel(),
+        bounds=[*((0, None if may_pass else 0) for may_pass in is_open.ravel()), (0, None)],
+    )
+    return float(found.fun)
+
+
+@given(st.sampled_from(KINDS), st.integers(3, 5), st.booleans(), st.integers(0, 2**32 - 1))
+@examples(8, at_night=10)
+def test_no_linear_program_raises_the_bound(kind: str, workers: int, is_merged: bool, seed: int) -> None:
+    graph = registered(Topology)[kind](**small_network(kind, max(4, workers))).graph()
+    rates_bps = np.random.default_rng(seed).integers(1, 9, graph.number_of_edges()) * 10**9
+    for edge, rate_bps in zip(graph.edges, rates_bps.tolist(), strict=True):
+        graph.edges[edge]["rate_bps"] = rate_bps
+    network = compile_network(graph)
+    nodes = [network.nodes.index(name) for name in hosts(graph)[:workers]]
+    bound, sent = problem_bound(network, nodes), np.full(workers, 1.0)
+    received, crossing = bound.crossing_bytes(sent, is_merged=is_merged)
+    bound = replace(bound, farthest_ps=np.zeros(workers))  # rates alone
+    assert bound.time_ps(sent, received, crossing) == pytest.approx(program_ps(network, nodes, is_merged))

@@ -155,7 +155,7 @@ def test_absence_in_a_file(tmp_path: Path) -> None:
 
 def test_dimension_order_refuses_a_torus_that_is_not_whole() -> None:
     topology = {"kind": "torus", "dimensions": [3, 3], "without": ["s0_0-s0_1"]}
-    with pytest.raises(ScenarioError, match="and nothing `without`"):
+    with pytest.raises(ScenarioError, match="with neither `planes` nor `without`"):
         netfold.validate({**SCENARIO, "topology": topology, "routing": "dimension_order"})
 
 

@@ -122,6 +122,24 @@ def test_a_loss_that_the_routing_policy_cannot_take(tmp_path: Path) -> None:
     assert loss.bisection is not None
 
 
+def test_without_marks_of_server_ports_there_is_no_price(tmp_path: Path) -> None:
+    rails = {"islands_per_pod": 2, "gpus_per_island": 2, "spines": 1}
+    exported = json.loads(netfold.topology.export("rail_optimized", set=rails))
+    path = tmp_path / "rails.json"
+    path.write_text(json.dumps(exported), encoding="utf-8")
+    whole = netfold.topology.measure(path)
+    for node in exported["nodes"]:
+        node.pop("server", None)
+    path.write_text(json.dumps(exported), encoding="utf-8")
+    unmarked = netfold.topology.measure(path)
+
+    assert whole.networks["rails"]["bill"]["cost_usd"] > 0
+    assert whole.networks["rails"]["oversubscription"] == {"2": 2.0}
+    assert unmarked.networks["rails"]["bill"] is None
+    assert unmarked.networks["rails"]["oversubscription"] == {}
+    assert "unknown: links such as h0–gpu0 have the rate and delay of the inside" in str(unmarked)
+
+
 def test_a_drawing_shows_what_is_absent() -> None:
     whole, left = (
         netfold.topology.draw("leaf_spine", set={**SPINES, "without": absent}).decode()

@@ -250,8 +250,12 @@ def _check_timeout_max(section: InNetworkSection, location: Location, timeout_ps
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 _ENOUGH = 2**30  # slots, for any round trip
 
-_ALL_WORKERS = 0
-"""Stands for all workers in the key of a tree's paths."""
+
+def tree_route(seed: int, job: int, number: int) -> int:
+    """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
+    all_workers = 0
+    first = mix_plain(seed, rng_streams.SWITCH_ROUTE, job, all_workers) >> 33
+    return planned_key((first + number) % 2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -470,12 +474,7 @@ class InNetworkResolver:
         return flow_key_plain(self.job.location.scenario.seed, self.job.index, source, target)
 
     def _tree_route(self, number: int) -> int:
-        """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
-        first = (
-            mix_plain(self.job.location.scenario.seed, rng_streams.SWITCH_ROUTE, self.job.index, _ALL_WORKERS)
-            >> 33
-        )
-        return planned_key((first + number) % 2**31)
+        return tree_route(self.job.location.scenario.seed, self.job.index, number)
 
     def _overflow(self, root: str) -> str:
         """The overflow policy of the root, and so of all switches below it."""

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.merge import MERGEABLE
-from netfold.kernels import rng_streams
-from netfold.kernels.keyed_random import mix_plain
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
@@ -20,7 +18,7 @@ from netfold.sim.collectives.collective import (
 )
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection, program_choices
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob
+from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob, tree_route
 from netfold.sim.collectives.in_network.switch_resources import Switches
 from netfold.sim.collectives.schedule_bound import BoundOf, tree_bound_of
 from netfold.sim.collectives.schedule_costs import AUTO, WORD_BITS, Estimate, usable_bps
@@ -29,8 +27,7 @@ from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import names_of
-from netfold.topologies.ecmp import planned_key
-from netfold.topologies.network import Network, path
+from netfold.topologies.network import Network, next_links, path
 from netfold.units import PS_PER_S, TIME
 
 # An estimate of the time of aggregation in switches: a tree in which every switch that can adds up.
@@ -81,8 +78,9 @@ def estimate_in_network(
 ) -> Estimate:
     """The least time over the nearest switches that can be the root of a tree.
 
-    It assumes what `sim/collectives/schedule_costs.py` says. Of the keys, only the program counts; a switch
-    whose profile is not netfold's own adds nothing up.
+    Of several trees, which have equal shares of the words, each has the root with which the busiest link of
+    those so far is least busy. It assumes what `sim/collectives/schedule_costs.py` says. Of the keys, only
+    the program and the number of trees count; a switch whose profile is not netfold's own adds nothing up.
 
     Raises
     ------
@@ -99,24 +97,40 @@ def estimate_in_network(
     if not roots:
         names = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {names}")
-    key = planned_key(mix_plain(seed, rng_streams.SWITCH_ROUTE, _JOB) >> 33)
-    workers = _Workers.of(network, nodes, key)
+    streams, estimate = Counter[int](), Estimate(0.0, "", 0.0, 0.0)
+    for number in range(section.trees):
+        workers = _Workers.of(network, nodes, tree_route(seed, _JOB, number))
+        streams, estimate = _with_tree(network, workers, roots, streams, words / section.trees)
+    return estimate
+
+
+def _with_tree(
+    network: Network, workers: _Workers, roots: Sequence[int], others: Counter[int], words: float
+) -> tuple[Counter[int], Estimate]:
+    """Add the tree with the best root to others: streams on every link, and the time for words of each."""
     slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
-    fastest: Estimate | None = None
+    choices = list[tuple[Counter[int], Estimate]]()
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
         streams, farthest = _streams(network, workers, root, set(roots))
+        streams.update(_back(network, streams))
+        streams.update(others)
         link = max(streams, key=lambda tree_link: streams[tree_link] / usable_bps(network, tree_link))
-        stream_bps = usable_bps(network, link) / streams[link]
-        busy_s = words * WORD_BITS / stream_bps
+        busy_s = words * WORD_BITS * streams[link] / usable_bps(network, link)
         ways_ps = 2 * sum(int(network.delay_ps[hop]) for hop in farthest)
         ways_ps += max((int(network.delay_ps[[*pair]].sum()) for pair in workers.pairs), default=0)
         latency_s = ways_ps / PS_PER_S
-        if fastest is None or busy_s + latency_s < fastest.seconds:
-            fastest = Estimate(busy_s + latency_s, network.link_names[link], busy_s, latency_s)
-        if stream_bps >= slowest_bps:
+        choices.append((streams, Estimate(busy_s + latency_s, network.link_names[link], busy_s, latency_s)))
+        trees_count = max(streams[own] for own in workers.own_links)
+        if streams[link] * slowest_bps <= trees_count * usable_bps(network, link):
             break  # no tree is faster than the workers' own links, and this root is nearest
-    assert fastest is not None
-    return fastest
+    return min(choices, key=lambda choice: choice[1].seconds)
+
+
+def _back(network: Network, streams: Counter[int]) -> dict[int, int]:
+    """Results on every link: as many as there are streams in the other direction."""
+    links = [link for link in streams if not network.is_inside(link)]
+    ends = zip(network.link_target[links].tolist(), network.link_source[links].tolist(), strict=True)
+    return {next_links(network, *both)[0]: streams[link] for link, both in zip(links, ends, strict=True)}
 
 
 def _nearest(network: Network, workers: _Workers, roots: Sequence[int]) -> list[int]:
