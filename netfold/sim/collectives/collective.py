@@ -219,6 +219,8 @@ class CollectiveSpec:
     """Makes the plan of a job from its section."""
     start: Callable[[Any, RunContext], Collective]
     """Makes what carries a job's words from its plan."""
+    rebuilds_trees: bool = False
+    """Whether its aggregation trees may be replaced while it runs."""
     works_anywhere: bool = True
     """Whether all its merges work on every network."""
     carries_absence: bool = False

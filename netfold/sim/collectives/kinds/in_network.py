@@ -181,7 +181,7 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
         KIND, Switches(site.network, site.profiles, site.profile_key, site.sharing)
     )
     assert isinstance(switches, Switches)
-    switches.network = site.network
+    switches.network, switches.profiles = site.network, site.profiles
     placed_job = InNetworkResolver(job, switches, section).resolve()
     site.network = switches.network
     bounds = (wire_bound(site.network, *placed_job.jobs), host_bound(site.network, *placed_job.jobs))
@@ -236,7 +236,7 @@ def _plan(placed: PlacedJob, section: InNetworkSection, network: Network) -> Col
 
 def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     assert plan.aggregations
-    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
+    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks, plan.standby)
 
 
 def _bound(plan: CollectivePlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> BoundOf:
@@ -249,6 +249,7 @@ IN_NETWORK = CollectiveSpec(
     InNetworkSection,
     _resolve,
     _start,
+    rebuilds_trees=True,
     works_anywhere=False,
     carries_absence=True,  # not with all programs
     as_part=_as_part,
