@@ -50,6 +50,7 @@ REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanatio
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
+    "--figure sizes",  # of that run
     "12-oversubscription.yaml",
     "13-how-many-workers.yaml",
     "14-thousand-hosts.yaml",

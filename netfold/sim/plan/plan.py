@@ -385,6 +385,8 @@ class VariantPlan:
     admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
     seed: int = field(default=1, compare=False)
     prices: Prices | None = field(default=None, compare=False)  # None: those of netfold
+    whole: nx.Graph | None = field(default=None, compare=False)
+    """The topology with what is absent; None: nothing is."""
 
     @property
     def job_names(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from netfold.sim.collectives.collective import RunContext, collectives
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import NEVER_PS, Rule
 from netfold.sim.network.fabric import Fabric, HostTimes
-from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
+from netfold.sim.plan.idle_network import PredictedTime, overflow_warnings, vain_warnings
 from netfold.sim.plan.plan import (
     Change,
     Failure,
@@ -243,6 +243,14 @@ class Simulation:
         is_serial = job.overlap.buckets_in_flight == 1
         return StepBounds(network, job.hosts, schedule, is_serial=is_serial)
 
+    def _prediction(self, job: JobPlan) -> PredictedTime | None:
+        """What is predicted of it alone; None: of its collective nothing is."""
+        predict = collectives()[job.collective.kind].predict
+        if predict is None or len(job.hosts) < 2:
+            return None
+        index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
+        return predict(job.collective, self.variant.network, job.hosts, self.variant.seed, index)
+
     def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
         """Of packets between hosts, where they may overtake each other."""
         if not self.variant.network.policy.reorders:
@@ -252,8 +260,8 @@ class Simulation:
 
     @cached_property
     def _bill(self) -> Bill:
-        # Of the network that all jobs share.
-        return bill_of(self.variant.graph, self.variant.prices or default_prices())
+        # Of the network that all jobs share; what is absent was paid for.
+        return bill_of(self.variant.whole or self.variant.graph, self.variant.prices or default_prices())
 
     @cached_property
     def tiers(self) -> dict[str, set[Ends]]:
@@ -309,6 +317,7 @@ class Simulation:
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
             bill=self._bill,
+            prediction=self._prediction(job),
             links_used=links_used(self.tiers, links),
         )
 

@@ -298,6 +298,14 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     return graph
 
 
+def whole_topology(scenario: Scenario, variant: Variant) -> nx.Graph | None:
+    """The graph with what is absent: what is paid for; None if nothing is absent."""
+    if not variant.topology.without:
+        return None
+    topology = variant.topology.model_copy(update={"without": ()})
+    return build_topology(scenario, variant.model_copy(update={"topology": topology}))
+
+
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
     profiles = {**PROFILES, **scenario.switch_profiles}
     for name in switches(graph):
@@ -452,6 +460,7 @@ class _VariantResolver:
     def __init__(self, scenario: Scenario, variant: variant_keys.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
         self.graph, self._prices = build_topology(scenario, variant), scenario.prices
+        self._whole = whole_topology(scenario, variant)
         self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
         self.jobs: list[tuple[variant_keys.JobSection | variant_keys.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
@@ -506,6 +515,7 @@ class _VariantResolver:
             admission,
             self.location.scenario.seed,
             self._prices,
+            self._whole,
         )
 
     def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:

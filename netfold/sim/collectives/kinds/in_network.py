@@ -22,7 +22,7 @@ from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, Place
 from netfold.sim.collectives.in_network.switch_resources import Switches
 from netfold.sim.collectives.schedule_bound import BoundOf, tree_bound_of
 from netfold.sim.collectives.schedule_costs import AUTO, WORD_BITS, Estimate, usable_bps
-from netfold.sim.plan.idle_network import host_bound, wire_bound
+from netfold.sim.plan.idle_network import PredictedTime, host_bound, job_pace, wire_bound
 from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
@@ -243,6 +243,13 @@ def _bound(plan: CollectivePlan, network: Network, nodes: Sequence[int], seed: i
     return tree_bound_of(network, plan.aggregations)
 
 
+def _predict(
+    plan: CollectivePlan, network: Network, nodes: Sequence[int], seed: int, job: int
+) -> PredictedTime:
+    pace = job_pace(network, *plan.aggregations)
+    return PredictedTime(pace.latency_ps, PS_PER_S / pace.elements_per_s, 0.0)
+
+
 IN_NETWORK = CollectiveSpec(
     KIND,
     MERGEABLE,
@@ -255,6 +262,7 @@ IN_NETWORK = CollectiveSpec(
     as_part=_as_part,
     estimate=estimate_in_network,
     bound=_bound,
+    predict=_predict,
     choices=program_choices,
     listed=5,
 )
