@@ -363,6 +363,7 @@ def advance_unit(world: World, row: int, index: int) -> bool:
     elif packet.transmission != window.expected_psn or packet.part != window.parts:
         window.parts = 0
         window.expected_psn = -1
+        world.clock[0].lost_ps = world.clock[0].now_ps  # what its unit needs now is a copy
         return False
     window.parts += 1
     window.expected_psn = packet.transmission + 1

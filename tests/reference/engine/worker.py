@@ -321,6 +321,7 @@ class Worker:
             self.counters["stale_results"] += 1
             return
         if not in_sequence(outstanding, result):
+            self.fabric.lost_ps = self.fabric.now_ps
             return
         stream.store(result)
         if outstanding.parts < self.job.unit_packets:

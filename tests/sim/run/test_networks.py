@@ -631,6 +631,26 @@ def test_a_tree_of_switches_adds_up_despite_losses(kind: str, tmp_path: Path) ->
     assert sum(link.lost_packets for link in result.links) > 0
 
 
+def test_a_result_out_of_sequence_is_asked_for_again(tmp_path: Path) -> None:
+    """A switch completes part 2 of a unit last, since another worker's was lost long before this worker sent."""
+    settings = {
+        "name": "sequence",
+        "seed": 14,
+        "topology": {"kind": "leaf_spine", "leaves": 3, "spines": 3, "hosts_per_leaf": 2, "switch": "ideal"},
+        "workers": 6,
+        "workload": {"kind": "synthetic", "elements": 30_000, "steps": 3, "bucket": "40KB"},
+        "codec": {"kind": "packed"},
+        "collective": {
+            **{"kind": "in_network", "program": "switchml", "switch": "spine0"},
+            **{"slots": 64, "aggregators": "tree"},
+        },
+        "faults": [{"kind": "loss", "rate": 0.005}],
+    }
+    result = simulate(tmp_path, text=json.dumps(settings))
+
+    assert {check.verdict for check in result.checks} == {"pass"}
+
+
 @pytest.mark.parametrize(("channels", "is_told"), [(1, True), (2, False)])
 def test_hosts_of_two_planes_send_on_both_with_two_channels(
     tmp_path: Path, channels: int, is_told: bool
