@@ -375,7 +375,7 @@ class Engine(EngineSchedules):
         table_setup.kill(self.world, link)
 
     def reroute(self, network: Network) -> None:
-        """Forward by the routes of a network with the same nodes and links, such as `rerouted`."""
+        # The network has the same nodes and links.
         self.network, self.world = network, table_setup.with_routes(self.world, network)
 
     def restore(self, link: int) -> None:

@@ -370,7 +370,6 @@ class Fabric:
     # Routes that change, and jobs that then go on as others that stand by (aggregation-streams.md).
 
     def stand_by(self, job: int, numbers: Mapping[int, int]) -> None:
-        """Give a job those that it goes on as, by the time at which it does."""
         self._standing_by[job] = numbers
 
     def current(self, job: int) -> int:

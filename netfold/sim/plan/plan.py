@@ -88,7 +88,7 @@ class CollectivePlan:
 
     @property
     def trees(self) -> tuple[Job, ...]:
-        """All that it may ever use."""
+        # Those that stand by, too.
         return (*self.aggregations, *chain.from_iterable(self.standby.values()))
 
     @property

@@ -142,7 +142,7 @@ class Group:
 
     @cached_property
     def sound(self) -> list[Entry]:
-        """The variants whose checks hold; no others are ranked."""
+        # No others are ranked.
         return [variant for variant in self.members if kind(variant["verdict"]) in GOOD]
 
     @property

@@ -68,7 +68,6 @@ def _beyond(last: SizePoint, variant: Mapping[str, Any]) -> tuple[tuple[float, f
 
 
 def answers_and_outlook(groups: Sequence[Group]) -> list[str]:
-    """One sentence on every group, and one on the largest messages that are predicted."""
     return [*answers(groups), *filter(None, [_outlook(size_lines(groups))])]
 
 

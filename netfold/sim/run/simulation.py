@@ -265,7 +265,6 @@ class Simulation:
 
     @cached_property
     def tiers(self) -> dict[str, set[Ends]]:
-        """The links between switches, by what they join."""
         return tier_links(self.variant.graph)
 
     def _switch_names(self, job: JobPlan) -> list[str]:

@@ -68,7 +68,6 @@ class Grid:
 
     @cached_property
     def good(self) -> pl.DataFrame:
-        """The rows whose checks hold."""
         return self.done.filter(pl.col("verdict").str.split(":").list.first().is_in(GOOD))
 
     @cached_property
@@ -521,7 +520,7 @@ def _aiming(grid: Grid) -> Iterator[tuple[str, Group]]:
 
 
 def _mean_of_all(metric: str) -> pl.Expr:
-    """The mean over the seeds; null if it is null with any."""
+    # Null if a seed has none.
     return pl.when(pl.col(metric).null_count() == 0).then(pl.col(metric).mean()).alias(metric)
 
 
