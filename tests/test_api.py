@@ -98,7 +98,7 @@ def test_a_run_has_figures_as_objects(run: netfold.Run) -> None:
     assert str(figure) == f"<SVG of {len(figure)} bytes>"
     assert not (run.path / "figures").exists()
     with pytest.raises(
-        NetfoldError, match=r"no figure 'bound'\n  allowed: grid, accuracy, throughput, bounds, "
+        NetfoldError, match=r"no figure 'bound'\n  allowed: grid, sizes, cost, accuracy, throughput, bounds, "
     ):
         run.figure("bound")
     with pytest.raises(NetfoldError, match="figure 'grid' has nothing to show of it"):

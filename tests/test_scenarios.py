@@ -85,6 +85,8 @@ def smaller(file: Path) -> list[str]:
             continue
         if not isinstance(variant.workload, Training):
             sets.append(f"{where}.elements={SMALL}")
+            if getattr(variant.workload, "payload", "all") == "none":
+                sets.append(f"{where}.payload=all")  # so that sums are checked
         else:
             sets.append(f"{where}.batch=16")
             if "expand" in (model := variant.workload.model).facts.options:

@@ -403,9 +403,11 @@ def _print_answer(outcome: Outcome) -> None:
 
 
 def _print_failures(outcome: Outcome) -> None:
+    from netfold.sim.results.summary import GOOD, kind
+
     for variant in outcome.summary["variants"]:
         for check in variant["checks"]:
-            if check["verdict"] != "pass":
+            if kind(check["verdict"]) not in GOOD:
                 print_line(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
 
 

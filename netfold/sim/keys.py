@@ -124,6 +124,7 @@ def _time_or(*words: str) -> Any:
 
 AutoTime = _time_or("auto")
 ReleasedTime = _time_or("auto", "released")
+RerouteTime = _time_or("never")
 Size = Annotated[
     int,
     BeforeValidator(SIZE.parse),

@@ -91,6 +91,17 @@ def fabric_of(
     )
 
 
+def first_ports(tables: Tables, switch: int) -> NDArray[np.int64]:
+    """(S,) the first port that a switch uses for each target."""
+    degree = int(tables.fabric.degrees[switch])
+    port: NDArray[np.int64] = tables.choice[switch].astype(np.int64)
+    is_set = port >= degree
+    rows = tables.first_set[switch] + port[is_set] - degree
+    if rows.size and degree:
+        port[is_set] = tables.ports[tables.sets[rows, 0]]
+    return port
+
+
 def check_room(fabric: SwitchLinks, room_bytes: int | None) -> None:
     needed = room_needed(fabric)
     if room_bytes is not None and needed > room_bytes:
@@ -337,7 +348,9 @@ def port_costs(graph: nx.Graph, fabric: SwitchLinks) -> NDArray[np.int64] | None
         (number[a], number[b])
         for a, b in zip(owner[is_between].tolist(), fabric.far_end[is_between].tolist(), strict=True)
     )
-    return np.where(is_between, (nx.diameter(between) + 1) * longest + 1, 1)
+    # Where links have failed, parts may be without paths to others.
+    joined = map(between.subgraph, nx.connected_components(between))
+    return np.where(is_between, (max(map(nx.diameter, joined)) + 1) * longest + 1, 1)
 
 
 # All cheapest paths between all switches at once; a path costs its hops, or what its links cost.
@@ -605,13 +618,8 @@ def hops_between(tables: Tables) -> NDArray[np.int16]:
     fabric, count = tables.fabric, tables.fabric.switches_count
     following = np.empty((count, count), np.int32)
     for switch in range(count):
-        port = tables.choice[switch].astype(np.int64)
-        is_set = port >= fabric.degrees[switch]
-        rows = tables.first_set[switch] + port[is_set] - fabric.degrees[switch]
-        if rows.size and fabric.degrees[switch]:
-            port[is_set] = tables.ports[tables.sets[rows, 0]]
         ends = fabric.far_end[fabric.first_port[switch] : fabric.first_port[switch + 1]]
-        following[switch] = ends[port] if ends.size else switch
+        following[switch] = ends[first_ports(tables, switch)] if ends.size else switch
     target = np.arange(count)
     at = np.broadcast_to(target[:, None], (count, count)).copy()
     hops = np.zeros((count, count), np.int16)
@@ -685,6 +693,11 @@ class Policy:
     def is_sprayed(self) -> bool:
         # Packets choose for themselves: they load equal paths evenly, and overtake each other.
         return self.steering in (Steering.SPRAYED, Steering.ADAPTIVE, Steering.UGAL)
+
+    @property
+    def can_reroute(self) -> bool:
+        """Whether it has routes on what is left of a network; see `topologies.network.rerouted`."""
+        return self.make_tables is _minimal and self.find_detours is None
 
     @property
     def reorders(self) -> bool:

@@ -393,7 +393,8 @@ def is_harmless(fault: dict[str, Any]) -> bool:
         return fault.get("delay", "0us") in ("0us", "0ps")
     if fault["kind"] == "corruption":
         return bool(fault.get("detected", True))
-    return fault["kind"] in HARMLESS or (fault["kind"] == "link_down" and fault.get("for") is not None)
+    is_short = fault.get("for") is not None and fault.get("reroute", "never") == "never"
+    return fault["kind"] in HARMLESS or (fault["kind"] == "link_down" and is_short)
 
 
 def share_of(value: Any) -> float:

@@ -24,7 +24,7 @@ from netfold.sim.engine.engine_data import Rule
 from netfold.sim.engine.tree_paths import into_switches, receivers_of
 from netfold.sim.network.stall import DID_TO_PACKETS
 from netfold.sim.plan.idle_network import clipped_sums
-from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
+from netfold.sim.plan.plan import Failure, JobPlan, PlannedFault, Reboot, VariantPlan
 from netfold.sim.results.records import (
     FALLEN_BACK,
     MISSED_FORECASTS,
@@ -635,9 +635,7 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
     """Packet counts of the programs, by the node of their switch."""
     programs: dict[int, _Programs] = {}
     for job, points in zip(variant.jobs, counters, strict=True):
-        places = [
-            (tree, index) for tree in job.collective.aggregations for index in range(len(tree.switches))
-        ]
+        places = [(tree, index) for tree in job.collective.trees for index in range(len(tree.switches))]
         for (tree, switch_index), counted in zip(places, points, strict=True):
             node, receivers = tree.switches[switch_index], len(receivers_of(tree, switch_index))
             before, packets = (
@@ -707,7 +705,7 @@ def _format_leaks(leaks: Sequence[str]) -> str:
 
 def leak_causes(variant: VariantPlan, job: JobPlan, faults: Sequence[FaultRecord]) -> tuple[LeakCause, ...]:
     """Injected faults on the paths into the job's switches that leave slots or entries occupied."""
-    trees = job.collective.aggregations
+    trees = job.collective.trees
     if not trees:
         return ()
     switches = {node for tree in trees for node in tree.points}
@@ -730,7 +728,7 @@ def _cause(
             packets = f"{record.count} packet{'s' if record.count > 1 else ''}"
             did = f"{planned.kind} {DID_TO_PACKETS[fate]} {packets} on {planned.where}"
             return LeakCause(did, record.count)
-        case Reboot(clears_registers=True, switch=switch) if switch in switches:
+        case Reboot(clears_registers=True, switch=node) | Failure(switch=node) if node in switches:
             if "reboot" in program.reopened_by:
                 return LeakCause(f"{planned.kind} cleared {planned.where}")
     return None

@@ -20,6 +20,7 @@ from netfold.sim.collectives.schedule_bound import BoundOf
 from netfold.sim.collectives.schedule_costs import Estimate
 from netfold.sim.engine.engine_data import Overflow
 from netfold.sim.keys import Location, Section
+from netfold.sim.plan.idle_network import PredictedTime
 from netfold.sim.plan.plan import CollectivePlan, HostAllocation, Reference
 from netfold.sim.workload.device_rooflines import Device
 from netfold.switch.profiles import Profile
@@ -219,6 +220,8 @@ class CollectiveSpec:
     """Makes the plan of a job from its section."""
     start: Callable[[Any, RunContext], Collective]
     """Makes what carries a job's words from its plan."""
+    rebuilds_trees: bool = False
+    """Whether its aggregation trees may be replaced while it runs."""
     works_anywhere: bool = True
     """Whether all its merges work on every network."""
     carries_absence: bool = False
@@ -231,6 +234,8 @@ class CollectiveSpec:
     """Its closed form: of its section, on the nodes of workers, for words, with a seed."""
     bound: Callable[[Any, Network, Sequence[int], int, int], BoundOf] | None = None
     """What its messages take at least: of its plan, on the nodes of workers, with a seed, of a job."""
+    predict: Callable[[Any, Network, Sequence[int], int, int], PredictedTime] | None = None
+    """What its messages take on the idle network, in closed form; arguments as those of `bound`."""
     choices: Callable[[], Mapping[str, Keys]] = _no_choice
     """Keys that decide which codecs it carries, by a name; each is a column of the matrix."""
     listed: int = 100

@@ -40,9 +40,10 @@ from netfold.sim.collectives.collective import (
 )
 from netfold.sim.collectives.host_collective import HostCollective, HostPlan
 from netfold.sim.collectives.schedule_bound import BoundOf, host_bound_of
-from netfold.sim.collectives.schedule_costs import Estimate, Routed
+from netfold.sim.collectives.schedule_costs import Estimate, Routed, prediction_of
 from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.engine_data import Flow, Operation, Overflow, Schedule
+from netfold.sim.plan.idle_network import PredictedTime
 from netfold.sim.workload.device_rooflines import Device, charge_ps
 from netfold.topologies.ecmp import flow_key_plain
 from netfold.topologies.network import Network
@@ -602,11 +603,16 @@ def scheduled(
     ) -> Estimate:
         return section.estimate(network, nodes, words, seed)
 
+    def routed(plan: HostPlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> Routed:
+        outline = plan.collective.outline(len(nodes), orders=plan.orders)
+        return Routed.by_seed(outline, network, nodes, seed, job)
+
     def bound(plan: HostPlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> BoundOf:
-        collective, workers, orders = plan.collective, len(nodes), plan.orders
-        routed = Routed.by_seed(collective.outline(workers, orders=orders), network, nodes, seed, job)
-        schedule = partial(collective.placed, workers, orders=orders)
-        return host_bound_of(schedule, routed, plan.sender)
+        schedule = partial(plan.collective.placed, len(nodes), orders=plan.orders)
+        return host_bound_of(schedule, routed(plan, network, nodes, seed, job), plan.sender)
+
+    def predict(plan: HostPlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> PredictedTime:
+        return prediction_of(routed(plan, network, nodes, seed, job), plan.sender.frame)
 
     return CollectiveSpec(
         kind,
@@ -618,6 +624,7 @@ def scheduled(
         is_between_hosts=start is ScheduledRun,
         estimate=estimate,
         bound=bound if start is ScheduledRun else None,
+        predict=predict if start is ScheduledRun else None,
         listed=listed,
     )
 

@@ -26,6 +26,7 @@ from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
     Busiest,
     Pace,
+    PredictedTime,
     Traffic,
     Window,
     WorkerPath,
@@ -223,6 +224,25 @@ def pace_of(routed: Routed, frame: Frame) -> Pace:
     if outline.is_pipelined:
         latency_ps += round(outline.block_words * max(0.0, rate.in_turn_ps - rate.busiest_ps))
     return Pace(PS_PER_S / word_ps if word_ps else float(PS_PER_S), latency_ps, rate.busiest)
+
+
+def prediction_of(routed: Routed, frame: Frame) -> PredictedTime:
+    """The time of messages of many packets, which nobody takes time to merge.
+
+    Its latency is that of the longest chain of transfers: delays, and the packet that each link but the
+    slowest passes on once it has all of it. What pipelines take to fill is left out.
+    """
+    packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    rate = _rate_of(routed, packet_bytes, 8 * packet_bytes / frame.elements, is_free=True)
+    ways_ps = []
+    for way in routed.paths.values():
+        packet_ps = [link_time_ps(routed.network, link, packet_bytes) for link in way.outbound]
+        delays_ps = int(routed.network.delay_ps[list(way.outbound)].sum())
+        ways_ps.append(delays_ps + sum(packet_ps) - max(packet_ps))
+    of_flows_ps = np.array(ways_ps, np.float64)
+    latency_ps = _longest_chain(routed, [of_flows_ps[flows] for flows in routed.flows], occupies=False)
+    word_ps = rate.busiest_ps if routed.outline.is_pipelined else rate.in_turn_ps
+    return PredictedTime(latency_ps, word_ps, rate.busiest_ps)
 
 
 @dataclass(frozen=True, kw_only=True)

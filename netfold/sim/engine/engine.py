@@ -371,6 +371,13 @@ class Engine(EngineSchedules):
     def flush(self, link: int) -> None:
         table_setup.flush(self.world, link)
 
+    def kill(self, link: int) -> None:
+        table_setup.kill(self.world, link)
+
+    def reroute(self, network: Network) -> None:
+        # The network has the same nodes and links.
+        self.network, self.world = network, table_setup.with_routes(self.world, network)
+
     def restore(self, link: int) -> None:
         """Bring a link up again; waiting packets go first."""
         self._make_room(self._reserve)
@@ -378,6 +385,9 @@ class Engine(EngineSchedules):
 
     def clear(self, switch: int) -> None:
         table_setup.clear(self.world, switch)
+
+    def abandon(self, job: int) -> None:
+        table_setup.abandon(self.world, job)
 
     def release_job(self, job: int) -> None:
         table_setup.release(self.world, job)

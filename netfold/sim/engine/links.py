@@ -146,7 +146,7 @@ def queue_or_drop_otherwise(at: int, index: int, row: int, transmit_ps: int) -> 
     lane = world.links[clock.links_count + index]
     if link.buffer_ps == DOWN:
         is_over = link.queued_bytes + packet.size_bytes > link.buffer_bytes
-        if is_over and link.buffer_bytes > 0 and packet.kind != FLOW_ACK:
+        if link.is_dead or (is_over and link.buffer_bytes > 0 and packet.kind != FLOW_ACK):
             return drop(world, index, row)
         if packet.kind != FLOW_ACK and link.queued_bytes >= link.ecn_bytes >= 0:
             packet.is_marked = 1

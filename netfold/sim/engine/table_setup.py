@@ -366,13 +366,19 @@ def flush(world: World, link: int) -> None:
     row.queued_bytes = 0
 
 
+def kill(world: World, link: int) -> None:
+    """Lose what waits on a link that is down, and let it drop what is put on it until it is restored."""
+    flush(world, link)
+    world.links[link].is_dead = world.links[link].buffer_ps == DOWN
+
+
 def restore(world: World, link: int) -> None:
     """Bring a link up again; waiting packets go first."""
     row = world.links[link]
     if row.buffer_ps != DOWN:
         return
     set_rate(row, int(row.rate_bps))
-    world.links[int(world.clock[0].links_count) + link].buffer_ps = 0
+    row.is_dead = world.links[int(world.clock[0].links_count) + link].buffer_ps = 0
     reschedule(world, link)
 
 
@@ -408,6 +414,13 @@ def lose(world: World, packet: int) -> None:
         row.lost_bytes += size_bytes
         note_loss(world, packet)
     free_packet(world, packet)
+
+
+def abandon(world: World, job: int) -> None:
+    """Close the streams of a job of slots; what is on its way for them is stale."""
+    rows = np.flatnonzero(world.streams["job"] == job)
+    world.streams["is_open"][rows] = 0
+    world.streams["armed_ps"][rows], world.streams["armed_order"][rows] = NEVER, -1
 
 
 def clear(world: World, switch: int) -> None:

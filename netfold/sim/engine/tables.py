@@ -102,7 +102,7 @@ LINK = in_lines(
         ("ecn_bytes", "i8"),  # −1: no marks
         ("queued_bytes", "i8"),  # while the link is down
         ("begun", "i4"),  # the last packet known to have begun, where it is still in line
-        ("pad", "i4"),
+        ("is_dead", "i4"),  # down, and drops what is put on it
         ("begun_leaves_ps", "i8"),
         ("wire_order", "i8"),  # order of the packet `wire`; −1: none
         ("wire_work", "i8"),  # what was left of it: bits · 10^12

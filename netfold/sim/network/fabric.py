@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -42,6 +43,7 @@ from netfold.sim.network.stall import (
     link_outcomes,
 )
 from netfold.sim.network.stalled_slots import diagnose
+from netfold.topologies.network import Network
 from netfold.units import PS_PER_US
 
 # Events at the end of an instant: after everything else that happens at a point of simulated time.
@@ -257,6 +259,15 @@ PATIENCE_MIN_PS = 10**12
 WATCHED_SHARE = 10  # a diagnosis looks at packet outcomes in the last tenth of the patience
 
 
+OpenedStream = tuple[list[Segment], Scaled | None]
+
+
+def unread(segment: Segment) -> Segment:
+    """The same words, whose result nobody reads."""
+    members = None if segment.members is None else segment.members.copy()
+    return replace(segment, result=np.empty_like(segment.result), shared=None, own=None, members=members)
+
+
 def _never_asked(transfer: int) -> None:
     raise RuntimeError(f"transfer {transfer} merges nothing, and the engine asks for its merge")
 
@@ -294,6 +305,11 @@ class Fabric:
         self._activities: dict[tuple[int, int], str] = {}
         self._environment = environment
         self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
+        self._standing_by: dict[int, Mapping[int, int]] = {}
+        self._went_on: dict[int, int] = {}
+        # Of jobs whose trees may be rebuilt: the last two streams of each worker.
+        self._last: dict[tuple[int, int], list[OpenedStream]] = {}
+        self._repeats: dict[tuple[int, int], simpy.Process] = {}
         self._wake = environment.event()
         self.process = environment.process(self._run())
 
@@ -333,12 +349,73 @@ class Fabric:
         self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
     ) -> simpy.Event:
         """Start a worker's next aggregation stream; the event fires when its results are complete."""
-        now_ps = int(self._environment.now)
+        repeat = self._repeats.get((job, worker))
+        if repeat is None or not repeat.is_alive:
+            return self._open(job, worker, segments, scaled)
+        self._repeats[job, worker] = following = self._environment.process(
+            self._open_all(job, worker, [(segments, scaled)], after=repeat)
+        )
+        return following
+
+    def _open(self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None) -> simpy.Event:
+        now_ps, number = int(self._environment.now), self.current(job)
         self.engine.advance(now_ps)
-        self.engine.open_stream(job, worker, segments, scaled)
-        streams_count, _ = self._opened.get((job, worker), (0, 0))
-        self._opened[job, worker] = streams_count + 1, now_ps
-        return self._expect("stream", job, worker)
+        self.engine.open_stream(number, worker, segments, scaled)
+        streams_count, _ = self._opened.get((number, worker), (0, 0))
+        self._opened[number, worker] = streams_count + 1, now_ps
+        if job in self._standing_by:
+            self._last[number, worker] = [*self._last.get((number, worker), [])[-1:], (segments, scaled)]
+        return self._expect("stream", number, worker)
+
+    # Routes that change, and jobs that then go on as others that stand by (aggregation-streams.md).
+
+    def stand_by(self, job: int, numbers: Mapping[int, int]) -> None:
+        self._standing_by[job] = numbers
+
+    def current(self, job: int) -> int:
+        # The engine's number of what a job goes on as now.
+        return self._went_on.get(job, job)
+
+    def reroute(self, network: Network) -> None:
+        """Change routes, and let the jobs go on whose trees are rebuilt now."""
+        self.engine.reroute(network)
+        for job, numbers in self._standing_by.items():
+            if self.engine.now_ps in numbers:
+                self._go_on_as(job, numbers[self.engine.now_ps])
+
+    def _go_on_as(self, job: int, number: int) -> None:
+        """Open all streams again from the oldest on that any worker lacks."""
+        before, waiting, done = self.current(job), [], []
+        self.engine.abandon(before)
+        self._went_on[job] = number
+        for worker in range(len(self._jobs[before].job.hosts)):
+            waiting.append(self._waiting.pop(("stream", before, worker), None))
+            done.append(self._opened.get((before, worker), (0, 0))[0] - (waiting[-1] is not None))
+        for worker, event in enumerate(waiting):
+            known = done[worker] - min(done)  # streams whose results it has
+            streams = self._last.pop((before, worker), [])
+            streams = streams[len(streams) - known - (event is not None) :]
+            for index in range(known):
+                streams[index] = list(map(unread, streams[index][0])), streams[index][1]
+            self._repeats[job, worker] = self._environment.process(
+                self._open_all(job, worker, streams, event)
+            )
+
+    def _open_all(
+        self,
+        job: int,
+        worker: int,
+        streams: Sequence[OpenedStream],
+        event: simpy.Event | None = None,
+        after: simpy.Process | None = None,
+    ) -> Generator[simpy.Event, Any, None]:
+        """Open streams one after the other; then an event fires."""
+        if after is not None and after.is_alive:
+            yield after
+        for segments, scaled in streams:
+            yield self._open(job, worker, segments, scaled)
+        if event is not None:
+            event.succeed()
 
     def flow(self, flow: Flow) -> simpy.Event:
         """Start a reliable message; the event fires when it is delivered."""
@@ -446,7 +523,8 @@ class Fabric:
                     continue
                 if completion.kind == "flow":
                     del self._flows[completion.worker]
-                self._waiting.pop((completion.kind, completion.job, completion.worker)).succeed()
+                if event := self._waiting.pop((completion.kind, completion.job, completion.worker), None):
+                    event.succeed()  # else its tree is rebuilt at this instant, and it is sent again
             if not self._waiting and self._sampler is not None:
                 self._sampler.close()
 
@@ -500,15 +578,18 @@ class Fabric:
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine
         opened_ps = max((last_ps for _, last_ps in self._opened.values()), default=0)
-        counters, down, corrupting = engine.link_counters(), engine.down_links(), self._corrupting()
+        counters = engine.link_counters()
+        down = engine.down_links()
+        dead = [link for link in down if engine.world.links[link].is_dead]
+        states = down, self._corrupting(), dead
         snapshot = Snapshot(
             network=engine.network,
             names=self._names,
             jobs=self._jobs,
             time_ps=engine.now_ps,
             quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
-            outcomes=link_outcomes(self._watched, counters, down, corrupting),
-            total_outcomes=link_outcomes(None, counters, down, corrupting),
+            outcomes=link_outcomes(self._watched, counters, *states),
+            total_outcomes=link_outcomes(None, counters, *states),
             disturbances=engine.disturbances(),
             opened=self._opened,
             flows=[*self._flows.values(), *self._transfers()],

@@ -248,6 +248,7 @@ class LinkOutcomes(NamedTuple):
     is_down: bool = False
     grown: int = 0  # increase of `waiting` over the interval
     is_corrupting: bool = False  # those lost were corrupted, and so discarded
+    is_dead: bool = False  # it is down and drops all packets
 
     @property
     def tried(self) -> int:
@@ -259,11 +260,12 @@ def link_outcomes(
     after: Sequence[Mapping[str, int]],
     down: Collection[int] = (),
     corrupting: Collection[int] = (),
+    dead: Collection[int] = (),
 ) -> list[LinkOutcomes]:
     """Outcomes on each link between two readings of its counters; `before` None: since the start.
 
     `down` are the links that are down at the second reading, `corrupting` those on which packets were lost by
-    corruption alone.
+    corruption alone, `dead` those down links that drop all packets.
     """
     names = ("sent_packets", "lost_packets", "dropped_packets")
     start = before or [dict.fromkeys(names, 0)] * len(after)
@@ -273,7 +275,8 @@ def link_outcomes(
         is_down = link in down
         waiting = now["in_flight_packets"]
         grown = waiting - then.get("in_flight_packets", 0)
-        outcomes.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown, link in corrupting))
+        is_corrupting, is_dead = link in corrupting, link in dead
+        outcomes.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown, is_corrupting, is_dead))
     return outcomes
 
 
@@ -437,6 +440,12 @@ def _why_link_blocked(
     network: Network, link: int, outcome: LinkOutcomes, packet_bytes: int, repeats: bool
 ) -> Cause | None:
     name = network.link_names[link]
+    if outcome.is_dead:
+        return Cause(
+            f"link {name} has failed: it dropped {outcome.dropped} packets, and routes still lead over it, "
+            "because no other path is left or because of `reroute: never`",
+            "a network with other paths, a limited duration (`for`) of the failure, or a time for `reroute`",
+        )
     if outcome.is_down and outcome.waiting + outcome.dropped:
         refused = f", and it refused {outcome.dropped} because its buffer is full" if outcome.dropped else ""
         packets = "packet waits" if outcome.waiting == 1 else "packets wait"

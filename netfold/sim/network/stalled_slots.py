@@ -219,7 +219,7 @@ class _JobDiagnosis:
         cause = cause or stall.why_not_repeated(
             snapshot.network,
             self.job.program.name,
-            links,
+            [*links, *(link for link, outcome in enumerate(snapshot.total_outcomes) if outcome.is_dead)],
             outcomes=snapshot.total_outcomes,
             disturbances=snapshot.disturbances,
             cleared=cleared,

@@ -290,6 +290,20 @@ class Pace(NamedTuple):
         return self.latency_ps + moving_ps
 
 
+class PredictedTime(NamedTuple):
+    """The time of one dense message of every worker as a run has it, on the idle network."""
+
+    latency_ps: float
+    """Delays in sequence, whatever the size."""
+    word_ps: float
+    """Time of each word besides."""
+    link_word_ps: float
+    """Time of each word on the busiest link, which hides the delays while it is never idle."""
+
+    def time_ps(self, words: float) -> float:
+        return max(self.latency_ps + words * self.word_ps, words * self.link_word_ps)
+
+
 def job_pace(network: Network, job: Job, *others: Job) -> Pace:
     """Pace of a job on its switches, limited by its busiest link or by its windows.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 import networkx as nx
@@ -71,6 +72,8 @@ class CollectivePlan:
     """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
+    standby: Mapping[int, tuple[Job, ...]] = field(default_factory=dict)
+    """The trees that take the place of all before at a time in ps, when routes leave out what has failed."""
     passes: tuple[int, int] = (1, 0)
     """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
     tables_bytes: int = 0
@@ -82,6 +85,11 @@ class CollectivePlan:
     @property
     def aggregation(self) -> Job | None:
         return self.aggregations[0] if self.aggregations else None
+
+    @property
+    def trees(self) -> tuple[Job, ...]:
+        # Those that stand by, too.
+        return (*self.aggregations, *chain.from_iterable(self.standby.values()))
 
     @property
     def overflow(self) -> Overflow:
@@ -103,6 +111,18 @@ class LinksDown:
     links: tuple[int, ...]
     from_ps: int
     until_ps: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Links, perhaps all those of a switch, that drop what is put on them in [from, until)."""
+
+    links: tuple[int, ...]
+    reroute_ps: int
+    """How long after it begins, and after it ends, routes change; NEVER_PS: they do not."""
+    from_ps: int
+    until_ps: int
+    switch: int | None = None  # node, which loses its registers
 
 
 @dataclass(frozen=True)
@@ -168,9 +188,20 @@ def _duration(from_ps: int, until_ps: int) -> str:
     return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
 
 
-Change = LinksDown | LinksSlower | Reboot | Stop
+Change = LinksDown | Failure | LinksSlower | Reboot | Stop
 WorkerEffect = Stop | LateStart | HostSlowdown
 Effect = Rule | Change | WorkerEffect
+
+
+def moments_ps(effect: Change | Rule) -> tuple[int, ...]:
+    """When an effect begins, ends, and when routes leave out the links of a failure and take them in again.
+
+    A failure that is over by then changes no route.
+    """
+    ends_ps = effect.from_ps, effect.until_ps
+    if isinstance(effect, Failure) and effect.from_ps + effect.reroute_ps < effect.until_ps:
+        return *ends_ps, *(time_ps + effect.reroute_ps for time_ps in ends_ps)
+    return ends_ps
 
 
 @dataclass(frozen=True)
@@ -194,6 +225,9 @@ class PlannedFault:
                 return ""
             case Stop() as effect if effect.is_crash:
                 return ""
+            case Failure(reroute_ps=reroute_ps) as effect:
+                after = "never" if reroute_ps == NEVER_PS else f"after {TIME.format(reroute_ps)}"
+                return f"{_duration(effect.from_ps, effect.until_ps)}, rerouted {after}"
             case LinksDown() | Reboot() | Stop() | LateStart() as effect:
                 return _duration(effect.from_ps, effect.until_ps)
 
@@ -219,8 +253,21 @@ class FaultPlan:
     def last_change_ps(self) -> int:
         """Time of the last change of the network or of packet faults; 0 if there is none."""
         effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
-        times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
-        return max(times, default=0)
+        times = (time_ps for effect in effects for time_ps in moments_ps(effect))
+        return max((time_ps for time_ps in times if time_ps < NEVER_PS), default=0)
+
+    @property
+    def reroutes(self) -> dict[int, list[int]]:
+        """Rows of the links that routes leave out, by the times in ps from which on they do."""
+        effects = (fault.effect for fault in self.faults if isinstance(fault.effect, Failure))
+        failures = [(moments_ps(effect)[2:], effect.links) for effect in effects]
+        times = sorted({time_ps for ends_ps, _ in failures for time_ps in ends_ps if time_ps < NEVER_PS})
+        return {
+            time_ps: sorted(
+                {link for ends, links in failures if ends and ends[0] <= time_ps < ends[1] for link in links}
+            )
+            for time_ps in times
+        }
 
     def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
         return tuple(self._condition(job, worker) for worker in range(workers_count))
@@ -338,6 +385,8 @@ class VariantPlan:
     admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
     seed: int = field(default=1, compare=False)
     prices: Prices | None = field(default=None, compare=False)  # None: those of netfold
+    whole: nx.Graph | None = field(default=None, compare=False)
+    """The topology with what is absent; None: nothing is."""
 
     @property
     def job_names(self) -> tuple[str, ...]:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from netfold.errors import NAMES_SHOWN, DataError, names_hint
 from netfold.sim.report import words
-from netfold.sim.report.bottleneck_text import because, sentence
+from netfold.sim.report.bottleneck_text import because, sentence, short
+from netfold.sim.report.bottleneck_text import place as place_of
 from netfold.sim.report.words import format_value
 from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind, worst
@@ -141,7 +142,7 @@ class Group:
 
     @cached_property
     def sound(self) -> list[Entry]:
-        """The variants whose checks hold; no others are ranked."""
+        # No others are ranked.
         return [variant for variant in self.members if kind(variant["verdict"]) in GOOD]
 
     @property
@@ -174,7 +175,7 @@ class Group:
         return self.score_metric.more_is_better if is_score else self.question.more_is_better
 
     def name(self, variant: Entry) -> str:
-        return str(variant["name"]).removesuffix(f"/{self.label}")
+        return str(variant["name"]).removesuffix(f"/{self.label}").removeprefix(f"{self.label}-")
 
     def value(self, variant: Entry) -> float | None:
         """What answers the question: a sound variant's metric, or its score when the first variant ends."""
@@ -196,9 +197,15 @@ class Group:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """The keys of the grid that its variants are, in the order of the file; empty if they are none."""
+        """The keys of the grid that its variants are, in the order of the file; empty if they are none.
+
+        A first key that is the group's label is left out.
+        """
         keys = {tuple(key for key, _ in variant.get("axes", ())) for variant in self.members}
-        return keys.pop() if len(keys) == 1 else ()
+        if len(keys) != 1:
+            return ()
+        (axes,) = keys
+        return axes[1:] if axes and self.members[0]["axes"][0][1] == self.label else axes
 
     @property
     def chance(self) -> float | None:
@@ -291,12 +298,20 @@ def groups_of(variants: Sequence[Entry], named: str | None = None, asked: str | 
     by_key: dict[Hashable, list[Entry]] = {}
     for variant in variants:
         by_key.setdefault(_key(variant), []).append(variant)
-    labels = _labels([members[0] for members in by_key.values()])
+    in_order = _first_values(list(by_key.values()))
+    labels = in_order or _labels([members[0] for members in by_key.values()])
     groups = [
         Group(label, tuple(members), named, asked)
         for label, members in zip(labels, by_key.values(), strict=True)
     ]
-    return sorted(groups, key=lambda group: group.label)
+    return groups if in_order else sorted(groups, key=lambda group: group.label)
+
+
+def _first_values(groups: Sequence[Sequence[Entry]]) -> list[str]:
+    """The values of a grid's first key, in the order of the file, if each is that of one group; else none."""
+    values = [{str(each["axes"][0][1]) for each in members if each.get("axes")} for members in groups]
+    is_label = len(groups) > 1 and len(set().union(*values)) == sum(map(len, values)) == len(groups)
+    return [value for (value,) in values] if is_label else []
 
 
 def groups_in(summary: Mapping[str, Any]) -> list[Group]:
@@ -416,6 +431,7 @@ def with_answer(summary: Mapping[str, Any]) -> dict[str, Any]:
             "baseline": group.baseline["name"] if group.baseline else None,
             "times_baseline": group.times(variant),
             "rank": group.rank(variant),
+            "bottleneck": short(variant.get("bounds", ())),
         }
         for group in groups_in(summary)
         for variant in group.members
@@ -519,14 +535,32 @@ def _outcome(group: Group) -> str:
         text = f"{_names(group, first)} are not distinguishable over {seeds} seeds ({what}: {values})"
     elif (span := group.span(first[0])) is not None:
         text += f" (mean of {seeds} seeds, {group.shown(span[0])} to {group.shown(span[1])})"
+    elif seeds > 1:
+        text += f" (with each of {seeds} seeds)"
     if baseline is not None:
         text += f"; {group.name(first[0])} is " if is_blurred else ", "
         text += _gain(group, first[0], baseline)
+    text += _networks(group, first)
     following = _following(group)
     if following and following != [baseline]:
         verb = "is" if len(following) == 1 else "are"
         text += f"; next {verb} {_names(group, following)}, {_behind(group, first[0], following[0])}"
     return text + _best_of_each(group) + _left_out(group)
+
+
+def _networks(group: Group, first: Sequence[Entry]) -> str:
+    """What networks of different prices cost, and the bottleneck of the fastest and of the baseline."""
+    costs = [variant["metrics"].get("cost_usd") for variant in group.sound]
+    if None in costs or len(set(costs)) < 2:
+        return ""
+    text = f"{group.name(first[0])} costs {words.money(first[0]['metrics']['cost_usd'])}"
+    limits = [
+        f"{place_of(variant['bounds'][0])} of {group.name(variant)}"
+        for variant in (first[0], _other_baseline(group))
+        if variant is not None and variant.get("bounds")
+    ]
+    least, most = words.money(min(costs)), words.money(max(costs))
+    return f"; {text}, all networks {least} to {most}; bottleneck: {', '.join(limits)}"
 
 
 def _left_out(group: Group) -> str:
@@ -566,7 +600,9 @@ def _nobody(group: Group) -> str:
 
 
 def _first(group: Group) -> list[Entry]:
-    return [variant for variant in group.ranked if group.rank(variant) == 1]
+    """The variants in the first place, those on the cheapest network first."""
+    first = [variant for variant in group.ranked if group.rank(variant) == 1]
+    return sorted(first, key=lambda variant: variant["metrics"].get("cost_usd") or 0.0)
 
 
 def _following(group: Group) -> list[Entry]:
@@ -632,7 +668,7 @@ def _best_of_each(group: Group) -> str:
     *conditions, chosen = group.axes
     rows: dict[str, list[Entry]] = {}
     for variant in group.members:
-        rows.setdefault(place(variant)[0], []).append(variant)
+        rows.setdefault(place(group, variant)[0], []).append(variant)
     if len(rows) == 1:  # of a group of equal workload: the others are in other groups
         return ""
     wins: dict[str, dict[str, Group]] = {}
@@ -640,7 +676,7 @@ def _best_of_each(group: Group) -> str:
     for condition, members in rows.items():
         row = Group("", tuple(members), None, group.question.name)
         if first := _first(row):
-            best = " or ".join(place(variant)[1] for variant in first)
+            best = " or ".join(place(group, variant)[1] for variant in first)
             wins.setdefault(best, {})[condition] = row
     told = [
         f"{best} for {_where(list(won), len(rows))}{_gains(list(won.values()))}" for best, won in wins.items()
@@ -650,9 +686,9 @@ def _best_of_each(group: Group) -> str:
     return of_what if told else ""
 
 
-def place(variant: Entry) -> tuple[str, str]:
+def place(group: Group, variant: Entry) -> tuple[str, str]:
     """Where a variant is in a grid: its values of all keys but the last, and that of the last."""
-    *conditions, (_, chosen) = variant["axes"]
+    *conditions, (_, chosen) = variant["axes"][-len(group.axes) :]
     return "-".join(value for _, value in conditions), chosen
 
 
@@ -668,7 +704,7 @@ def _gains(rows: Sequence[Group]) -> str:
     if not ratios or words.digits(ratios[-1]) == words.digits(1.0):
         return ""
     least, most = words.times(ratios[0]), words.times(ratios[-1])
-    baselines = dict.fromkeys(place(row.baseline)[1] for row in rows if row.baseline is not None)
+    baselines = dict.fromkeys(row.baseline["axes"][-1][1] for row in rows if row.baseline is not None)
     as_much = "as much as" if rows[0].more_is_better else "as fast as"
     range_of_gains = least if least == most else f"{words.digits(ratios[0])} to {most}"
     return f" ({range_of_gains} {as_much} {' or '.join(baselines)})"
@@ -691,7 +727,7 @@ def details(group: Group) -> str:
     if first is None:
         return ""
     baseline, parts = _other_baseline(group), [_quality(group, first), _within_error(group, first)]
-    if first["verdict"] != "pass":
+    if kind(first["verdict"]) != "pass":
         parts.insert(0, first["verdict"])
     if baseline is not None and group.question is STEP_TIME:
         parts.append(

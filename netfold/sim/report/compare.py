@@ -26,7 +26,6 @@ from netfold.sim.report.answer import (
     Entry,
     Group,
     answered_in,
-    answers,
     check_sort,
     details,
     groups_in,
@@ -46,6 +45,7 @@ from netfold.sim.report.columns import (
     require_metrics,
     total_width,
 )
+from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.result_display import Svg, VerbResult
 from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
@@ -115,7 +115,7 @@ def results_table(
     ]
     seeds = summary.get("seeds") or [summary["seed"]]
     heading = f"{summary['scenario']}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    return FittingTable(heading, notes, columns=table_columns, above=answers(answered))
+    return FittingTable(heading, notes, columns=table_columns, above=answers_and_outlook(answered))
 
 
 def _measured(
@@ -462,7 +462,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     name = base.name if len(loaded) > 1 or len(against) != 1 else against.pop()
     ranked = tuple(_ranked(rows, sort, groups))
     asked = loaded[0] if len(loaded) == 1 else joined(loaded)
-    told = tuple(answers(answered_in(asked.summary)))
+    told = tuple(answers_and_outlook(answered_in(asked.summary)))
     return Comparison(name, ranked, notes, names, sort, groups, jobs, told, tuple(loaded))
 
 

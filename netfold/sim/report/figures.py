@@ -22,7 +22,8 @@ from netfold.sim.report.hover_text import Row, mark
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.over_time import message_times, over_time, scores_over_time
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
-from netfold.sim.report.trade_off import trade_off
+from netfold.sim.report.sizes import message_sizes
+from netfold.sim.report.trade_off import cost_and_time, trade_off
 from netfold.sim.report.training_curves import learning
 from netfold.sim.report.words import fairness
 from netfold.sim.results.breakdown import RANK_SKEW
@@ -376,6 +377,8 @@ def drawers(run: RunFolder) -> dict[str, Callable[[], Figure | None]]:
     labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
     return {
         "grid": partial(heat_map, run),
+        "sizes": partial(message_sizes, run),
+        "cost": partial(cost_and_time, run),
         "accuracy": partial(scores_over_time, run),
         "throughput": partial(throughput, run),
         "bounds": partial(bound_times, run),

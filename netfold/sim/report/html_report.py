@@ -19,10 +19,10 @@ from netfold.sim.report import words
 from netfold.sim.report.answer import (
     GROUPS_MAX,
     answered_in,
-    answers,
     details,
     groups_in,
     legend,
+    listed,
     spreads,
     times_baseline,
 )
@@ -32,6 +32,7 @@ from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.html_page import inlined, template_of
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
+from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.result_display import Svg
 from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
@@ -91,6 +92,8 @@ _KEY_FIGURES = {
 """The figure that shows the answer to a question."""
 _TITLES = {
     "grid.svg": "grid",
+    "sizes.svg": "messages of every size",
+    "cost.svg": "cost and time",
     "accuracy.svg": "scores over time",
     "throughput.svg": "throughput",
     "bounds.svg": "what the aggregation waits for",
@@ -106,6 +109,11 @@ _TITLES = {
 }
 _CAPTIONS = {
     "grid.svg": "Every pair of the grid; darker is more time. Framed: the best of its row.",
+    "sizes.svg": "The aggregation time of a message, and its size over that time (algbw, as nccl-tests "
+    "prints it). Solid: simulated packet by packet, with the range over the seeds. Dashed: predicted; from "
+    "the largest simulated size on, time grows as the closed form for the idle network says.",
+    "cost.svg": "The aggregation time of a step against the price of the network (switches, network cards, "
+    "cables). Bars: from the least to the greatest of several seeds. Grey line: the best time for the price.",
     "accuracy.svg": "The score on held-out data against simulated time. Dotted: the target, with a ring "
     "where a variant reaches it; or the time when the first variant ends. Beside it: the time of the first "
     "test that reached the target; or the scores by then. Shades and lines: from the least to the greatest "
@@ -276,7 +284,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         comparison=comparison,
         run=run,
         command_of=_command,
-        unheld=[check for check in run.checks if check["verdict"] != "pass"],
+        unheld=_unheld(run),
         checks=run.checks,
         counted_checks=Counter((check["name"], check["verdict"]) for check in run.checks).items(),
         open_max=OPEN_MAX,
@@ -288,7 +296,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         notes_max=NOTES_MAX,
         divided=legend(groups),
         spreads=spreads(groups),
-        answers=answers(answered_in(run.summary)),
+        answers=answers_and_outlook(answered_in(run.summary)),
         details=[text for group in answered_in(run.summary)[:GROUPS_MAX] if (text := details(group))],
         speed=speed,
         sums=sums,
@@ -331,6 +339,18 @@ def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
     }
     key = next((name for key in _key_figures(run) if (name := f"{key}.svg") in shown), "")
     return {"key_figure": shown.pop(key, None), "figures": list(shown.values())}
+
+
+def _unheld(run: RunFolder) -> list[dict[str, Any]]:
+    """Checks that do not hold or could not be made, once for all variants with the same finding."""
+    variants: dict[tuple[str, str], list[str]] = {}
+    for check in run.checks:
+        if check["verdict"] != "pass":
+            variants.setdefault((check["name"], check["detail"]), []).append(check["variant"])
+    return [
+        {"variant": listed(names), "name": name, "detail": detail, "count": len(names)}
+        for (name, detail), names in variants.items()
+    ]
 
 
 def height_of(svg: bytes) -> float:

@@ -1,8 +1,9 @@
-"""The figure of what a codec buys with its errors: bytes, error and time of variants that may be compared."""
+"""The figures of what time costs: bytes and errors of codecs, and prices of networks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -11,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import GROUPS_MAX, Group, answered_in
+from netfold.sim.report.answer import GROUPS_MAX, Entry, Group, answered_in, place
 from netfold.sim.report.hover_text import mark
 from netfold.sim.report.training_curves import looks_of, plain_ticks
 from netfold.sim.results.folder import RunFolder
@@ -67,6 +68,66 @@ def trade_off(run: RunFolder) -> Figure | None:
     ]
     style.legend_below(figure, [Line2D([], [], **looks[name] | {"linestyle": ""}) for name in shown], shown)
     return figure
+
+
+def cost_and_time(run: RunFolder) -> Figure | None:
+    """Time against the price of the network, a panel for each group; None unless networks differ in price.
+
+    Colours are networks, and shapes the values of a grid's last key.
+    """
+    groups = [group for group in answered_in(run.summary)[:GROUPS_MAX] if len(_costs(group)) > 1]
+    if not groups or run.summary.get("jobs"):
+        return None
+    figure = style.new_figure(0.9 + 2.5 * (len(groups) if style.is_narrow() else 1))
+    shape = (len(groups), 1) if style.is_narrow() else (1, len(groups))
+    panels = figure.subplots(*shape, squeeze=False).ravel()
+    places = {variant["name"]: _place(group, variant) for group in groups for variant in group.sound}
+    networks, chosen = (list(dict.fromkeys(names)) for names in zip(*places.values(), strict=True))
+    colours = dict(zip(networks, itertools.cycle(style.VARIANT_COLOURS), strict=False))
+    signs = dict(zip(chosen, itertools.cycle("os^Dv<>P"), strict=False))
+    for axes, group in zip(panels, groups, strict=True):
+        for variant in group.sound:
+            network, value = places[variant["name"]]
+            _draw_cost(axes, group, variant, {"color": colours[network], "marker": signs[value]})
+        _draw_best(axes, group)
+    looks = [(colour, "s") for colour in colours.values()]
+    looks += [(style.DARK_GREY, sign) for value, sign in signs.items() if value]
+    handles = [Line2D([], [], color=colour, marker=sign, linestyle="") for colour, sign in looks]
+    style.legend_below(figure, handles, [*networks, *filter(None, chosen)])
+    return figure
+
+
+def _place(group: Group, variant: Entry) -> tuple[str, str]:
+    return place(group, variant) if len(group.axes) > 1 else (group.name(variant), "")
+
+
+def _costs(group: Group) -> set[float]:
+    return {cost for variant in group.sound if (cost := variant["metrics"].get("cost_usd")) is not None}
+
+
+def _draw_cost(axes: Axes, group: Group, variant: Entry, look: Mapping[str, Any]) -> None:
+    cost, time_us = (variant["metrics"][name] for name in ("cost_usd", "aggregation_time_us"))
+    span = variant.get("spread", {}).get("aggregation_time_us", [time_us] * 2)
+    axes.plot([cost, cost], span, color=look["color"])
+    (drawn,) = axes.plot(cost, time_us, **look, markersize=6, alpha=0.85)
+    mark(drawn, {"variant": group.name(variant), "cost_usd": cost, "time_us": time_us})
+
+
+def _draw_best(axes: Axes, group: Group) -> None:
+    """The least time for each price, and the scales."""
+    points = sorted(
+        (variant["metrics"]["cost_usd"], variant["metrics"]["aggregation_time_us"]) for variant in group.sound
+    )
+    costs, times_us = zip(*points, strict=True)
+    best_us = list(itertools.accumulate(times_us, min))
+    axes.step(costs, best_us, where="post", color=style.MIDDLE_GREY, zorder=0)
+    axes.set(title=group.label or "Cost and time", xlabel="price of the network")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: words.money(value)))
+    if max(times_us) > 3 * min(times_us):
+        axes.set_yscale("log")
+        plain_ticks(axes.yaxis, axes.get_ylim())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words.time(value)))
+    axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
 
 
 def _points(group: Group) -> list[Tradeoff]:

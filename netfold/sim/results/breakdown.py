@@ -1,4 +1,4 @@
-"""The aggregation time by phase and message, the skew between ranks, and the time after the last of them."""
+"""The aggregation time by phase and message, as predicted, and after the last rank; the skew of ranks."""
 
 from __future__ import annotations
 
@@ -84,6 +84,15 @@ def since_last_rank_ps(rounds: Sequence[RoundRecord], phases: Sequence[PhaseReco
         max(0, counted.end_ps - max(counted.start_ps, last_ps.get((counted.step, counted.bucket), 0)))
         for counted in counted_rounds(rounds)
     )
+
+
+def predicted_us(variant: Any) -> float | None:
+    """Time of a step of a `Measured`; None unless its steps are one dense message of every worker."""
+    rounds, steps_count, prediction = variant.finished, len(variant.steps), variant.fact.prediction
+    is_dense = variant.total("payload_bytes_up") == variant.dense_bytes
+    if prediction is None or not is_dense or not 0 < len(rounds) == steps_count:
+        return None
+    return float(prediction.time_ps(variant.step_elements / steps_count) / PS_PER_US)
 
 
 def counted_rounds(rounds: Sequence[RoundRecord]) -> Iterator[Counted]:

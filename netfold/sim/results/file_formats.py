@@ -138,6 +138,7 @@ def _variant_form() -> Any:
         axes=([axis], []),  # left out: variants are no grid
         scores=([score], []),  # left out: nothing is tested
         chance=(Finite | None, None),
+        predictions=([GenericAlias(list, (Number,))], []),  # [bytes, µs]; left out: nothing is predicted
         seeds=([Count], []),  # left out: run with the scenario's alone
         spread=(spread, {}),
     )

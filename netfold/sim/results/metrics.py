@@ -15,7 +15,7 @@ from enum import Enum, unique
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
+from netfold.sim.results.breakdown import breakdown, predicted_us, since_last_rank_ps
 from netfold.sim.results.job_times import JobTimes, us_of
 from netfold.sim.results.records import (
     NO_BUCKET,
@@ -27,6 +27,7 @@ from netfold.sim.results.records import (
 from netfold.units import PS_PER_S, PS_PER_US
 
 if TYPE_CHECKING:
+    from netfold.sim.plan.idle_network import PredictedTime
     from netfold.sim.plan.plan import Reference
     from netfold.sim.plan.prices import Bill
 
@@ -94,6 +95,7 @@ class VariantFacts:
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
     bill: Bill | None = None
     """What its network is made of, and costs."""
+    prediction: PredictedTime | None = None  # of dense messages
     links_used: Mapping[str, Mapping[str, int]] | None = None
     """How many links between switches were used; see `sim.checks.bottleneck.links_used`."""
     job_times: JobTimes | None = None
@@ -438,6 +440,12 @@ METRICS: tuple[Metric, ...] = (
         lambda v: v.of_bound(1), better="higher", label="% of own bound", is_later=True,
         shown_if=is_bounded,
         note="least time of its own schedule on its paths, over its time",
+    ),
+    Metric(
+        "predicted_time_us", Unit.TIME, "`aggregation_time_us` in closed form, for the idle network; of "
+        "steps that are one dense message of every worker",
+        predicted_us, label="prediction", applies=lambda v: predicted_us(v) is not None,
+        per="step", note="closed form for the idle network",
     ),
     Metric(
         "iteration_time_us", Unit.TIME, "time of a whole step",

@@ -63,6 +63,10 @@ ONLY_CODECS = "devices only encode and decode, as no model is computed"
 """What results say of a variant that has a device and nothing to compute."""
 
 
+PREDICTED_BYTES = (*(digit * 10**power for power in range(3, 9) for digit in (1, 2, 5)), 10**9)
+"""Sizes of a worker's message for which times are predicted: 1 KB to 1 GB."""
+
+
 def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
     """Verdict and warnings of the run; metrics, checks and verdict of each variant, in the order of `facts`.
 
@@ -130,6 +134,9 @@ def _summarize_variant(name: str, fact: VariantFacts, records: Records) -> dict[
         "is_uncompressed": fact.is_uncompressed,
         "replays_times": fact.replays_times,
     }
+    if fact.prediction is not None and "predicted_time_us" in metrics:
+        predicted_us = ((size, fact.prediction.time_ps(size / 4) / PS_PER_US) for size in PREDICTED_BYTES)
+        entry["predictions"] = [list(point) for point in predicted_us]
     if scores := scores_of(records.steps):
         entry |= {"scores": scores, "chance": fact.chance}
     if metrics["compute_time_us"] == 0:

@@ -18,9 +18,10 @@ from netfold.sim.collectives.collective import RunContext, collectives
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import NEVER_PS, Rule
 from netfold.sim.network.fabric import Fabric, HostTimes
-from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
+from netfold.sim.plan.idle_network import PredictedTime, overflow_warnings, vain_warnings
 from netfold.sim.plan.plan import (
     Change,
+    Failure,
     FaultPlan,
     JobPlan,
     LinksDown,
@@ -50,7 +51,8 @@ class FaultDriver:
     """A SimPy process that applies the changes of a plan, and records the injected faults.
 
     Where faults overlap, a link is down while any of them holds it down, and has the rate of the one that
-    began last (of those that began together: the last in the scenario), or else its configured rate.
+    began last (of those that began together: the last in the scenario), or else its configured rate. A link
+    that has failed drops packets until it is up again.
 
     Parameters
     ----------
@@ -58,6 +60,8 @@ class FaultDriver:
         (links,) of the network as built.
     note
         Called for every change when it begins.
+    reroute
+        Called when routes change, with the rows of the links that they leave out from then on.
     """
 
     def __init__(
@@ -67,17 +71,19 @@ class FaultDriver:
         plan: FaultPlan,
         rates_bps: NDArray[Any],
         note: Callable[[Change], None] = lambda change: None,
+        reroute: Callable[[list[int]], None] = lambda links: None,
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
-        self._note = note
+        self._note, self._reroute = note, reroute
         self._holds: Counter[int] = Counter()  # faults that hold a link down now, by link
         self._slowed: dict[int, list[LinksSlower]] = {}  # each link's, in the order in which they began
         self._applied: set[int] = set()
         self.process = environment.process(self._run())
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
-        moments = []
-        for index, fault in enumerate(self._plan.faults):
+        faults, reroutes = self._plan.faults, self._plan.reroutes
+        moments = [(time_ps, len(faults), False) for time_ps in reroutes]
+        for index, fault in enumerate(faults):
             if isinstance(fault.effect, Change):
                 moments.append((fault.effect.from_ps, index, False))
                 if fault.effect.until_ps != NEVER_PS:
@@ -85,7 +91,10 @@ class FaultDriver:
         for time_ps, fault_index, is_end in sorted(moments):
             yield self._environment.timeout(time_ps - int(self._environment.now))
             self._engine.advance(time_ps)
-            effect = self._plan.faults[fault_index].effect
+            if fault_index == len(faults):
+                self._reroute(reroutes[time_ps])
+                continue
+            effect = faults[fault_index].effect
             assert isinstance(effect, Change)
             if is_end:
                 self._end(effect)
@@ -98,6 +107,12 @@ class FaultDriver:
         match change:
             case LinksDown():
                 self._hold_down(change.links)
+            case Failure():
+                self._hold_down(change.links)
+                for link in change.links:
+                    self._engine.kill(link)
+                if change.switch is not None:
+                    self._engine.clear(change.switch)
             case LinksSlower():
                 for link in change.links:
                     self._slowed.setdefault(link, []).append(change)
@@ -114,7 +129,7 @@ class FaultDriver:
 
     def _end(self, change: Change) -> None:
         match change:
-            case LinksDown() | Reboot():
+            case LinksDown() | Failure() | Reboot():
                 if isinstance(change, Reboot):
                     self._flush(change)
                 for link in change.links:
@@ -220,13 +235,21 @@ class Simulation:
         """Where links fail, the paths that a schedule takes are not known."""
         bound, network = collectives()[job.collective.kind].bound, self.variant.network
         has_failures = any(
-            isinstance(fault.effect, LinksDown | Reboot) for fault in self.variant.faults.faults
+            isinstance(fault.effect, LinksDown | Failure | Reboot) for fault in self.variant.faults.faults
         )
         schedule = None
         if bound is not None and not has_failures:
             schedule = bound(job.collective, network, job.hosts, self.variant.seed, index)
         is_serial = job.overlap.buckets_in_flight == 1
         return StepBounds(network, job.hosts, schedule, is_serial=is_serial)
+
+    def _prediction(self, job: JobPlan) -> PredictedTime | None:
+        """What is predicted of it alone; None: of its collective nothing is."""
+        predict = collectives()[job.collective.kind].predict
+        if predict is None or len(job.hosts) < 2:
+            return None
+        index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
+        return predict(job.collective, self.variant.network, job.hosts, self.variant.seed, index)
 
     def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
         """Of packets between hosts, where they may overtake each other."""
@@ -237,18 +260,17 @@ class Simulation:
 
     @cached_property
     def _bill(self) -> Bill:
-        # Of the network that all jobs share.
-        return bill_of(self.variant.graph, self.variant.prices or default_prices())
+        # Of the network that all jobs share; what is absent was paid for.
+        return bill_of(self.variant.whole or self.variant.graph, self.variant.prices or default_prices())
 
     @cached_property
     def tiers(self) -> dict[str, set[Ends]]:
-        """The links between switches, by what they join."""
         return tier_links(self.variant.graph)
 
     def _switch_names(self, job: JobPlan) -> list[str]:
         """The switches of its trees, each with the root first, then the splits of its results."""
         nodes = self.variant.network.nodes
-        return [nodes[switch] for tree in job.collective.aggregations for switch in tree.switches]
+        return [nodes[switch] for tree in job.collective.trees for switch in tree.switches]
 
     def facts(
         self, job: JobPlan, running: RunningJob, links: list[LinkRecord], ending: Ending
@@ -256,7 +278,7 @@ class Simulation:
         """Facts for the summary of a job, after the end of the simulation."""
         collective, workload = running.collective, running.workload
         points = collective.switch_counters()
-        trees = job.collective.aggregations
+        trees = job.collective.trees
         roots = [points[sum(len(other.switches) for other in trees[:i])] for i in range(len(trees))]
         sent = sum(links[up].packets for up, _ in host_links(self.variant, job))
         again = collective.retransmitted_packets()
@@ -294,6 +316,7 @@ class Simulation:
             replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
             bill=self._bill,
+            prediction=self._prediction(job),
             links_used=links_used(self.tiers, links),
         )
 

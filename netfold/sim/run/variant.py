@@ -23,7 +23,7 @@ from netfold.sim.engine.engine_views import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StalledError
 from netfold.sim.plan.idle_network import work_warnings
-from netfold.sim.plan.plan import Change, JobPlan, Reboot, Stop, VariantPlan
+from netfold.sim.plan.plan import Change, Failure, JobPlan, Reboot, Stop, VariantPlan
 from netfold.sim.results.job_times import JobTimes
 from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import (
@@ -47,7 +47,7 @@ from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.run_limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads
-from netfold.topologies.network import Network
+from netfold.topologies.network import Network, rerouted
 from netfold.units import PS_PER_MS
 
 # The results of a run, before they are written to a folder.
@@ -291,7 +291,14 @@ def _run_variant(
     fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names, sampler)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
     note = partial(_note, fabric)
-    driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note)
+    driver = FaultDriver(
+        environment,
+        engine,
+        variant.faults,
+        variant.network.rate_bps,
+        note,
+        lambda failed: fabric.reroute(rerouted(variant.network, variant.graph, failed)),
+    )
     simulation = Simulation(environment, fabric, variant, reporter, workloads)
     after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)
     arrivals = JobQueue(simulation, after_step)
@@ -440,8 +447,8 @@ def _note(fabric: Fabric, change: Change) -> None:
         case Stop() if change.is_crash:
             fabric.record_node_event(change.host, CRASHED)
             fabric.set_activity(change.job, change.worker, HAS_CRASHED, change.from_ps)
-        case Reboot(clears_registers=True):
-            fabric.record_node_event(change.switch, CLEARED)
+        case Reboot(clears_registers=True, switch=switch) | Failure(switch=int(switch)):
+            fabric.record_node_event(switch, CLEARED)
 
 
 def _ending(plan: JobPlan, job: RunningJob, diagnosis: Diagnosis | None) -> Ending:

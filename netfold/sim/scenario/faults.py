@@ -11,17 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from itertools import permutations
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from netfold.errors import NAMES_SHOWN, Mistakes, OptionError, did_you_mean, names_hint
 from netfold.kinds import family, register
 from netfold.sim.engine.engine_data import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from netfold.sim.keys import ByKind, Name, Option, Rate, Share, Time
+from netfold.sim.keys import ByKind, Name, Option, Rate, RerouteTime, Share, Time
 from netfold.sim.plan.plan import (
     Effect,
+    Failure,
     FaultPlan,
     HostSlowdown,
     LateStart,
@@ -33,6 +36,7 @@ from netfold.sim.plan.plan import (
     WorkerEffect,
 )
 from netfold.topologies.network import Network
+from netfold.topologies.routing import POLICIES
 from netfold.units import RATE, TIME, format_fraction
 
 FACTOR_MAX = 10_000
@@ -75,9 +79,15 @@ class FaultSite:
             for row, name in enumerate(network.link_names)
             if network.link_source[row] != network.link_target[row]
         }
+        edges = [
+            (f"{network.nodes[a]}-{network.nodes[b]}", row)
+            for row in names.values()
+            for a, b in permutations((network.link_source[row], network.link_target[row]))
+        ]
         matched: set[int] = set()
         for pattern in patterns:
-            rows = [row for name, row in names.items() if fnmatchcase(name, pattern)]
+            named = edges if "-" in pattern and "->" not in pattern else names.items()
+            rows = [row for name, row in named if fnmatchcase(name, pattern)]
             if not rows:
                 raise self.error(
                     "links",
@@ -86,6 +96,17 @@ class FaultSite:
                 )
             matched.update(rows)
         return tuple(sorted(matched))
+
+    def switch_links(self, switch: str) -> tuple[int, NDArray[np.intp], NDArray[np.intp]]:
+        """Node of a switch, rows of all links that end there, and of those out of it."""
+        network = self.network
+        names = [name for name, is_host in zip(network.nodes, network.is_host, strict=True) if not is_host]
+        if switch not in names:
+            hint = names_hint(switch, names, "switches", NAMES_SHOWN)
+            raise self.error("switch", f"there is no switch {switch!r}", hint)
+        node = network.nodes.index(switch)
+        leading = network.link_source == node
+        return node, np.flatnonzero(leading | (network.link_target == node)), np.flatnonzero(leading)
 
     def job_number(self, job: str | None) -> int:
         names = [workers.name for workers in self.jobs]
@@ -141,6 +162,13 @@ def plan_faults(
             planned.append(fault.planned(FaultSite(network, jobs, index, error)))
     mistakes.raise_any()
     plan = FaultPlan(tuple(planned))
+    if plan.reroutes and not network.policy.can_reroute:
+        raise error(
+            "routing",
+            f"routing {network.policy.kind} finds no other paths when links have failed",
+            f"use {' or '.join(name for name, policy in POLICIES.items() if policy.can_reroute)}, "
+            "or faults with reroute: never",
+        )
     _check_factors(plan, jobs, error)
     if len(plan.rules) > RULES_MAX:
         raise error(
@@ -173,7 +201,7 @@ class PacketFault(Fault, ABC):
     """Affects packets as they are put on links."""
 
     links: Links = ("*",)
-    """Which links, one direction each, as patterns over names such as h0->s0."""
+    """Which links, as patterns over names: h0->s0 is one direction, h0-s0 both."""
     begin_ps: Annotated[Time, Field(alias="from")] = 0
     """When the fault begins."""
     until_ps: Annotated[Time | None, Field(alias="until")] = None
@@ -311,7 +339,7 @@ class LinkFault(Fault, ABC):
     """Changes links for some time."""
 
     links: Links = ("*",)
-    """Which links, one direction each, as patterns over names such as h0->s0."""
+    """Which links, as patterns over names: h0->s0 is one direction, h0-s0 both."""
     at_ps: Time
     """When the fault begins."""
     duration_ps: Annotated[Duration | None, Field(alias="for")] = None
@@ -329,13 +357,27 @@ class LinkFault(Fault, ABC):
 @register
 @dataclass(frozen=True, kw_only=True)
 class LinkDown(LinkFault):
-    """Links that carry nothing: packets on the wire are lost, later packets wait in the buffer until it is
-    full."""
+    """Links that carry nothing. Packets on the wire are lost. Later packets wait in the buffer until it is
+    full; with `reroute` they are dropped, until the network uses other paths."""
 
     kind: ClassVar[str] = "link_down"
+    reroute_ps: Annotated[RerouteTime, Field(alias="reroute")] = "never"
+    """How long after the links fail, and after they return, routes change; never: they do not change, as with
+    outages that routing does not notice."""
 
-    def effect(self, site: FaultSite) -> LinksDown:
-        return LinksDown(site.links(self.links), self.at_ps, self.end_ps)
+    def effect(self, site: FaultSite) -> LinksDown | Failure:
+        links, network = site.links(self.links), site.network
+        if self.reroute_ps == "never":
+            return LinksDown(links, self.at_ps, self.end_ps)
+        of_hosts = network.is_host[network.link_source] | network.is_host[network.link_target]
+        if of_hosts[[*links]].any():
+            name = network.link_names[next(link for link in links if of_hosts[link])]
+            raise site.error(
+                "links",
+                f"link {name} is the only link of its host, so there is no other path",
+                "use links between switches, for example 'leaf0-spine*', or reroute: never",
+            )
+        return Failure(links, self.reroute_ps, self.at_ps, self.end_ps)
 
 
 @register
@@ -362,16 +404,26 @@ class LinkRate(LinkFault):
         return LinksSlower(links, self.rate_bps, self.at_ps, self.end_ps)
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
-class SwitchReboot(Fault):
-    """A switch that loses its registers, its tables, or both."""
+class SwitchFault(Fault, ABC):
+    """Affects a switch."""
 
-    kind: ClassVar[str] = "switch_reboot"
     switch: str
     """Name of the switch."""
     at_ps: Time
     """When it happens."""
+
+    @property
+    def where(self) -> str:
+        return self.switch
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SwitchReboot(SwitchFault):
+    """A switch that loses its registers, its tables, or both."""
+
+    kind: ClassVar[str] = "switch_reboot"
     clears: Literal["registers", "tables", "both"] = "both"
     """registers: all partial sums are lost, and the switch continues at once; tables: it neither forwards nor
     aggregates, as if all its ports were down, until the controller has reinstalled them."""
@@ -386,19 +438,8 @@ class SwitchReboot(Fault):
                 "remove for, or use clears: tables or clears: both",
             )
 
-    @property
-    def where(self) -> str:
-        return self.switch
-
     def effect(self, site: FaultSite) -> Reboot:
-        network = site.network
-        names = [name for name, is_host in zip(network.nodes, network.is_host, strict=True) if not is_host]
-        if self.switch not in names:
-            hint = names_hint(self.switch, names, "switches", NAMES_SHOWN)
-            raise site.error("switch", f"there is no switch {self.switch!r}", hint)
-        switch = network.nodes.index(self.switch)
-        touching = np.flatnonzero((network.link_source == switch) | (network.link_target == switch))
-        leading = np.flatnonzero(network.link_source == switch)
+        switch, touching, leading = site.switch_links(self.switch)
         return Reboot(
             switch=switch,
             clears_registers=self.clears != "tables",
@@ -407,6 +448,25 @@ class SwitchReboot(Fault):
             from_ps=self.at_ps,
             until_ps=self.at_ps + self.duration_ps,
         )
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SwitchDown(SwitchFault):
+    """A switch that fails. It loses its registers and all packets on its links, which drop later packets."""
+
+    kind: ClassVar[str] = "switch_down"
+    duration_ps: Annotated[Duration | None, Field(alias="for")] = None
+    """How long until it returns; by default it does not."""
+    reroute_ps: Annotated[RerouteTime, Field(alias="reroute")] = 50 * 10**9
+    """How long after it fails, and after it returns, routes change (50ms: what operators expect of protection
+    switching, ITU-T G.841); never: they do not change."""
+
+    def effect(self, site: FaultSite) -> Failure:
+        switch, touching, _ = site.switch_links(self.switch)
+        reroute_ps = NEVER_PS if self.reroute_ps == "never" else self.reroute_ps
+        end_ps = NEVER_PS if self.duration_ps is None else self.at_ps + self.duration_ps
+        return Failure(tuple(touching.tolist()), reroute_ps, self.at_ps, end_ps, switch)
 
 
 # Faults of workers.

@@ -15,7 +15,7 @@ import numpy as np
 from netfold.errors import DataError, Mistakes, OptionError, ScenarioError, as_one_error, names_hint, shown
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
-from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
+from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site, collectives
 from netfold.sim.engine.engine_data import Fate
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Location, ScenarioInfo
@@ -71,7 +71,7 @@ from netfold.topologies.graph import (
     switches,
 )
 from netfold.topologies.kind import ParameterError
-from netfold.topologies.network import Network, compile_network
+from netfold.topologies.network import Network, compile_network, rerouted
 from netfold.topologies.routing import Policy, PolicyError
 from netfold.topologies.topology_files import FORMATS, read_graph
 from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
@@ -298,6 +298,14 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
     return graph
 
 
+def whole_topology(scenario: Scenario, variant: Variant) -> nx.Graph | None:
+    """The graph with what is absent: what is paid for; None if nothing is absent."""
+    if not variant.topology.without:
+        return None
+    topology = variant.topology.model_copy(update={"without": ()})
+    return build_topology(scenario, variant.model_copy(update={"topology": topology}))
+
+
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
     profiles = {**PROFILES, **scenario.switch_profiles}
     for name in switches(graph):
@@ -452,6 +460,7 @@ class _VariantResolver:
     def __init__(self, scenario: Scenario, variant: variant_keys.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
         self.graph, self._prices = build_topology(scenario, variant), scenario.prices
+        self._whole = whole_topology(scenario, variant)
         self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
         self.jobs: list[tuple[variant_keys.JobSection | variant_keys.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
@@ -477,12 +486,16 @@ class _VariantResolver:
         """The plan; the network must have been compiled."""
         site, jobs, admission = self._queue() if self.variant.admission == FIFO else self._divide()
         refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
+        job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
+        faults = plan_faults(self.variant.faults, site.network, job_workers, self.location.error)
+        for time_ps, failed in faults.reroutes.items() if self.variant.admission != FIFO else ():
+            jobs = tuple(
+                self._with_standby(index, job, site, time_ps, failed) for index, job in enumerate(jobs)
+            )
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
             network = without_drops(network)
         site.network = network
-        job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
-        faults = plan_faults(self.variant.faults, network, job_workers, self.location.error)
         for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
             check_duration(job, location, network, faults, index, self.variant.topology.key("rate"))
         check_slowed(jobs, network, faults, self.location.error)
@@ -502,6 +515,7 @@ class _VariantResolver:
             admission,
             self.location.scenario.seed,
             self._prices,
+            self._whole,
         )
 
     def _divide(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
@@ -591,6 +605,48 @@ class _VariantResolver:
                 *routing_warnings(site.network.policy, resolved.plan),
             ),
         )
+
+    def _with_standby(
+        self, index: int, job: JobPlan, site: Site, time_ps: int, failed: Sequence[int]
+    ) -> JobPlan:
+        """The job with trees on what is left of the network, if switches of its last ones are cut off."""
+        network, collective, nodes = site.network, job.collective, site.network.nodes
+        trees = (collective.aggregations, *collective.standby.values())[-1]
+        left = self.graph.copy()
+        left.remove_edges_from(
+            (nodes[network.link_source[link]], nodes[network.link_target[link]]) for link in failed
+        )
+        names = tuple(nodes[host] for host in job.hosts)
+        near = nx.node_connected_component(left, names[0])
+        if all(nodes[switch] in near for tree in trees for switch in tree.switches):
+            return job
+        program = trees[0].program
+        if not near.issuperset(names):
+            why = "so are some of its hosts"
+        elif not (collectives()[collective.kind].rebuilds_trees and program.is_all_or_nothing):
+            why = f"{collective.kind} with program {program.name} does not rebuild it"
+        else:
+            try:
+                left.remove_nodes_from([name for name in nodes if name not in near])
+                return self._rebuilt(index, job, site, time_ps, left=left, failed=failed)
+            except ScenarioError as error:
+                why = f"no other fits: {error.message}"
+        warning = f"from {TIME.format(time_ps)} on switches of its tree are cut off, and {why}"
+        return replace(job, warnings=(*job.warnings, warning))
+
+    def _rebuilt(
+        self, index: int, job: JobPlan, site: Site, time_ps: int, *, left: nx.Graph, failed: Sequence[int]
+    ) -> JobPlan:
+        """The job with trees that take over at a time, on what is left of the network; raises like `_job`."""
+        network = site.network
+        profiles = {name: kind if name in left else PROFILES["plain"] for name, kind in site.profiles.items()}
+        around = replace(site, graph=left, network=rerouted(network, self.graph, failed), profiles=profiles)
+        section = self.jobs[index][0].collective.model_copy(update={"switch": "auto"})
+        names = tuple(network.nodes[host] for host in job.hosts)
+        trees = self._job(index, names, around, section).collective.aggregations
+        site.network = replace(around.network, tables=network.tables)
+        standby = {**job.collective.standby, time_ps: trees}
+        return replace(job, collective=replace(job.collective, standby=standby))
 
     def _job_workers(self, index: int, job: JobPlan) -> JobWorkers:
         """A job's workers, for resolving faults."""

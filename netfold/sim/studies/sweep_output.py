@@ -68,7 +68,6 @@ class Grid:
 
     @cached_property
     def good(self) -> pl.DataFrame:
-        """The rows whose checks hold."""
         return self.done.filter(pl.col("verdict").str.split(":").list.first().is_in(GOOD))
 
     @cached_property
@@ -313,11 +312,11 @@ def _scale(axes: Axes, ticks: _Ticks, metric: str, values: pl.Series) -> None:
 # The folder of a sweep: written whole, read back, and its report, which is made from the folder alone.
 
 
-FORMAT = 3
+FORMAT = 4
 TABLE = "points.parquet"
 ROWS_MAX = 100
 """The most rows of a table of the report."""
-HEADINGS = ("fastest", "time", "which time", "baseline", "× baseline")
+HEADINGS = ("fastest", "time", "which time", "bottleneck", "baseline", "× baseline")
 _DAMAGED = "the folder is damaged or was changed: run the sweep again, its finished points are kept"
 
 
@@ -374,7 +373,7 @@ class SweepResult(VerbResult):
         """The fastest variant of every point, or of the first points of many."""
         rows = list(itertools.islice(fastest(self.grid), ROWS_MAX))
         extra_columns = [name for name in ("group",) if any(row[name] for row in rows)]
-        cells = [*extra_columns, "variant", "time", "by", "baseline", "times"]
+        cells = [*extra_columns, "variant", "time", "by", "bottleneck", "baseline", "times"]
         table = Table(*(path for path, _ in self.grid.keys), *extra_columns, *HEADINGS)
         for row in rows:  # Text: brackets are no markup
             table.add_row(*map(Text, (*row["key"], *(row[name] for name in cells))))
@@ -495,6 +494,7 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
             "time": best,
             "time_us": times[tied[0]],
             "by": BY_NAME[first["by"]].title,
+            "bottleneck": group.filter(pl.col("variant") == tied[0])["bottleneck"][0],
             "baseline": first["baseline"] or words.NOTHING,
             "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
         }
@@ -520,7 +520,7 @@ def _aiming(grid: Grid) -> Iterator[tuple[str, Group]]:
 
 
 def _mean_of_all(metric: str) -> pl.Expr:
-    """The mean over the seeds; null if it is null with any."""
+    # Null if a seed has none.
     return pl.when(pl.col(metric).null_count() == 0).then(pl.col(metric).mean()).alias(metric)
 
 
@@ -630,7 +630,7 @@ def points_frame(keys: Sequence[SweptKey], results: Sequence[PointResult]) -> pl
         "point": int,
         **{name: key.type for name, key in swept.items()},
         **{"seed": int, "variant": str, "status": str, "verdict": str, "error": str},
-        **{"group": str, "by": str, "baseline": str, "times_baseline": float},
+        **{"group": str, "by": str, "baseline": str, "times_baseline": float, "bottleneck": str},
         **metrics,
     }
     rows = [

@@ -36,7 +36,7 @@ from netfold.kernels.processor import UNREPRODUCIBLE, expected, instructions, pi
 from netfold.sim.results.folder import package_versions
 from netfold.sim.results.metrics import TYPES
 
-RANKING = ("group", "by", "baseline", "times_baseline")
+RANKING = ("group", "by", "baseline", "times_baseline", "bottleneck")
 """What a row has from the ranking in the summary."""
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
 

@@ -35,7 +35,7 @@ from netfold.sim.results.metrics import bus_factor
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.profile_keys import default_prices
-from netfold.sim.scenario.resolve import build_topology, check_profiles
+from netfold.sim.scenario.resolve import build_topology, check_profiles, whole_topology
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.network_losses import BISECTION, Loss, Losses, lose_any
@@ -164,15 +164,8 @@ def networks_of(
 def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
     graph, profiles = build_topology(scenario, variant), {**PROFILES, **scenario.switch_profiles}
     check_profiles(graph, scenario, variant)
-    kind, whole = variant.topology.kind, _whole(scenario, variant)
+    kind, whole = variant.topology.kind, whole_topology(scenario, variant)
     return NamedNetwork(variant.name, kind, graph, profiles, variant, scenario, whole)
-
-
-def _whole(scenario: Scenario, variant: Variant) -> nx.Graph | None:
-    if not variant.topology.without:
-        return None
-    topology = variant.topology.model_copy(update={"without": ()})
-    return build_topology(scenario, variant.model_copy(update={"topology": topology}))
 
 
 def _is_a_word(text: str) -> bool:
@@ -197,7 +190,7 @@ def _alone(
         if variant.topology.file is None or not error.line:
             raise
         raise _of_file(error) from None
-    whole = _whole(scenario, variant)
+    whole = whole_topology(scenario, variant)
     return (NamedNetwork(name, variant.topology.kind, graph, PROFILES, whole=whole),)
 
 
@@ -534,7 +527,7 @@ def measure_network(
         network.routing.kind,
         network.seed,
         placed,
-        None if unmarked else bill_of(graph, prices or network.prices),
+        None if unmarked else bill_of(network.whole or graph, prices or network.prices),
         losses=Losses(without_any, whole, losses, shown) if without_any is not None else None,
         bound_s=bound_s,
         unmarked=unmarked,

@@ -52,6 +52,7 @@ class ReferenceEngine:
         fabric = self.fabric
         self.set_rate, self.cut, self.flush = fabric.set_rate, fabric.cut, fabric.flush
         self.restore, self.crash, self.pause = fabric.restore, fabric.crash, fabric.pause
+        self.kill, self.reroute = fabric.kill, fabric.reroute
 
     @property
     def now_ps(self) -> int:
@@ -167,6 +168,13 @@ class ReferenceEngine:
             self._go_on()
         completions, self._completions = self._completions, []
         return completions
+
+    def abandon(self, job: int) -> None:
+        """Close all streams of a job."""
+        aggregation = self.jobs[job]
+        assert not isinstance(aggregation, AtpJob)
+        for worker in aggregation.workers:
+            worker.close()
 
     def clear(self, switch: int) -> None:
         """Set all registers of a switch as they were at the start."""

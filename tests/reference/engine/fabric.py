@@ -178,8 +178,16 @@ class Fabric:
         link.others.clear()
         link.sizes.clear()
 
+    def kill(self, link_index: int) -> None:
+        """Lose what waits on a link that is down, and drop what is put on it until it is restored."""
+        self.flush(link_index)
+        self.links[link_index].is_dead = self.links[link_index].is_down
+
+    def reroute(self, network: Network) -> None:
+        self.network = network
+
     def restore(self, link_index: int) -> None:
-        self.links[link_index].is_down = False
+        self.links[link_index].is_down = self.links[link_index].is_dead = False
         self._begin(self.links[link_index])
 
     def _lose(self, queued: Queued, link: Link) -> None:

@@ -102,6 +102,7 @@ class Link:
     packet_ps: int = 0  # what each packet takes besides its bytes
     message_ps: int = 0  # what the first packet of a message takes besides
     is_down: bool = False
+    is_dead: bool = False  # down, and drops what is put on it
     sending: Sending | None = None
     acks: deque[Queued] = field(default_factory=deque)
     others: deque[Queued] = field(default_factory=deque)
@@ -128,7 +129,9 @@ class Link:
         return size_bytes * BIT_PS_PER_BYTE // self.rate_bps
 
     def refuses(self, packet: Packet, now_ps: int) -> bool:
-        """Whether a packet finds no room; acknowledgements always do."""
+        """Whether a packet finds no room; acknowledgements always do, unless the link has failed."""
+        if self.is_dead:
+            return True
         if self.buffer_bytes is None or packet.has_priority:
             return False
         if self.is_down:

@@ -405,9 +405,12 @@ class Worker:
         identity = (self.numbered.number, self.rank, cause.stream, cause.unit, cause.attempt)
         return self.fabric.key(KEY_JITTER, *identity) % max(self.timeout_ps // 4, 1)
 
-    def _end(self) -> None:
+    def close(self) -> None:
         self.fabric.disarm(self.timer)
         self.stream = None
+
+    def _end(self) -> None:
+        self.close()
         self.finished()
 
 

@@ -71,7 +71,7 @@ class Offer(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Something done to a link: `set_rate` with a rate, `cut`, `restore`, `flush`."""
+    """Something done to a link: `set_rate` with a rate, `cut`, `restore`, `flush`, `kill`."""
 
     time_ps: int
     name: str
@@ -100,6 +100,7 @@ class Transmitter:
     left_bits: Fraction = Fraction(0)
     clock_ps: int = 0  # all is known up to here
     is_down: bool = False
+    is_dead: bool = False
     dropped: int = 0
     lost: int = 0
     most_bytes: Fraction = Fraction(0)  # unsent at once
@@ -131,7 +132,8 @@ class Transmitter:
 
     def offer(self, packet: Packet) -> None:
         """Queue a packet, or drop it where it finds no room."""
-        if not packet.is_ack and self.buffer_bytes is not None and not self.has_room(packet.size_bytes):
+        is_limited = not packet.is_ack and self.buffer_bytes is not None
+        if self.is_dead or (is_limited and not self.has_room(packet.size_bytes)):
             self.dropped += 1
             return
         (self.urgent if packet.is_ack else self.ordinary).append(packet)
@@ -236,12 +238,13 @@ class World:
                 transmitter.current = None
                 self.flying = [entry for entry in self.flying if entry[2] != change.link]
                 heapq.heapify(self.flying)
-            case "flush" if transmitter.is_down:
+            case "flush" | "kill" if transmitter.is_down:
+                transmitter.is_dead |= change.name == "kill"
                 transmitter.lost += len(transmitter.urgent) + len(transmitter.ordinary)
                 transmitter.urgent.clear()
                 transmitter.ordinary.clear()
             case "restore":
-                transmitter.is_down = False
+                transmitter.is_down = transmitter.is_dead = False
                 transmitter.start()
 
 
@@ -275,7 +278,7 @@ def scene_of(seed: int, packets: int, changes: int) -> Scene:
         Offer(int(time), int(random.integers(2)), OVERHEAD + 4 * int(random.choice([1, 20, 375])))
         for time in times
     ]
-    names = random.choice(["set_rate", "set_rate", "set_rate", "cut", "restore", "flush"], changes)
+    names = random.choice(["set_rate", "set_rate", "set_rate", "cut", "restore", "flush", "kill"], changes)
     made = [
         Change(int(time), str(name), int(random.integers(4)), int(random.choice(rates)))
         for time, name in zip(random.integers(0, 2 * span_ps, changes), names, strict=True)
@@ -421,6 +424,20 @@ EXAMPLES = {
         DOWN,
         [],
         {"lost_packets": 20, "delivered_packets": 0},
+    ),
+    # It takes packets from 109 us on; the switch gets one every 8 us from 9 us on, and drops the first 13.
+    "failed": Example(
+        burst(told("cut", DOWN, 0, 109, Change(0, "kill", DOWN))),
+        DOWN,
+        packets_at(113 * US + 8 * US * n + 9 * US for n in range(7)),
+        {"lost_packets": 0, "dropped_packets": 13, "delivered_packets": 7},
+    ),
+    # What waits in front of it is lost, too: of 20 packets two are delivered before.
+    "failed in the middle of a burst": Example(
+        burst(told("cut", UP, 20, 50, Change(20 * US, "kill", UP))),
+        UP,
+        packets_at([9 * US, 17 * US]),
+        {"lost_packets": 18, "dropped_packets": 0},
     ),
     # Host 1's own packets fill its link from 0 on, 8 us each. Host 0's first packet is there at 18 us, while
     # the third is being sent until 24 us: its acknowledgement goes next.

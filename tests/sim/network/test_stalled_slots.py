@@ -179,6 +179,12 @@ class Stall(NamedTuple):
 
 STALLS = {
     "down": Stall(ALL_WAIT, on_link(7, 0, 0, 7, True), "link h1->s0 is down: 7 packets wait for it"),
+    "failed": Stall(
+        ALL_WAIT,
+        on_link(0, 0, 7, 0, True, 0, False, True),
+        "link h1->s0 has failed: it dropped 7 packets, and routes still lead over it, because no other path "
+        "is left or because of `reroute: never`",
+    ),
     "down and full": Stall(
         ALL_WAIT,
         on_link(5, 0, 2, 9, True),

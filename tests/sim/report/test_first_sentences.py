@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 import netfold
 from netfold.errors import ScenarioError
 from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, telling, with_answer
+from netfold.sim.report.bottleneck_text import place
+from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.several_runs import joined
-from netfold.sim.report.words import digits, percent, time
+from netfold.sim.report.words import digits, money, percent, time
 from netfold.sim.results.file_formats import TABLES, frame
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.scenario.variant_keys import QuestionName
@@ -150,6 +152,60 @@ def test_a_grid_says_what_is_best_where() -> None:
     assert only(grid(times | {("mesh", "tree"): 50.0})).endswith(
         f"{best}tree for star (3.00 × as fast as ring), ring or tree for mesh"
     )
+
+
+def sized(size: str, elements: int, times: Mapping[str, float], **more: Any) -> list[dict[str, Any]]:
+    """A grid of messages and networks; the closed form grows by 2 or 3 µs a kB, and is 5 µs too short."""
+    costs = {"star": 27_600.0, "mesh": 41_000.0}
+    return [
+        entry(
+            f"{size}-{name}",
+            time_us,
+            MLP | {"elements": elements},
+            **{
+                "axes": [["workload", size], ["topology", name]],
+                "cost_usd": costs[name],
+                "elements": elements,
+            },
+            **{"predicted_time_us": time_us - 5, "bounds": [{**LINK, "where": f"{name}-link"}]},
+            **more,
+        )
+        | {
+            "predictions": [
+                [kilobytes * 1e3, (3.0 if name == "star" else 2.0) * kilobytes] for kilobytes in (1, 10, 100)
+            ]
+        }
+        for name, time_us in times.items()
+    ]
+
+
+LINK = {"cause": "link", "alike": 2, "share": 0.9, "time_us": 1.0, "busy": None, "hosts": 0, "faster": None}
+LINK |= {"following_busy": None}
+
+
+def test_networks_of_several_prices_say_what_they_cost_and_what_limits_them() -> None:
+    """Groups are in the order of the file; of those that tie the cheapest is named first."""
+    variants = sized("small", 250, {"mesh": 4.0, "star": 4.0}, seeds=[1, 2, 3])
+    variants += sized("large", 2500, {"mesh": 20.0, "star": 22.0})
+    small, large, predicted = answers_and_outlook(groups_of(variants))
+
+    assert small == (
+        "small: star and mesh tie for the shortest step: 4.00 µs (with each of 3 seeds); "
+        "star costs $27.6k, all networks $27.6k to $41.0k; bottleneck: star-link +2 of star"
+    )
+    assert large == (
+        "large: mesh has the shortest step: 20.0 µs, 1.10 × as fast as star (22.0 µs); "
+        "mesh costs $41.0k, all networks $27.6k to $41.0k; "
+        "bottleneck: mesh-link +2 of mesh, star-link +2 of star"
+    )
+    # 100 kB take 2 or 3 µs a kilobyte by the closed form; with 10 kB, it is 5 µs too short.
+    assert predicted == "100 kB, predicted: mesh, 205 µs, 1.49 × as fast as star (305 µs)"
+
+
+def test_of_one_size_nothing_is_predicted() -> None:
+    (text,) = answers_and_outlook(groups_of(sized("small", 250, {"mesh": 4.0, "star": 5.0})))
+
+    assert text.startswith("small-mesh has the shortest step: 4.00 µs")
 
 
 def test_what_failed_is_not_ranked_and_said() -> None:
@@ -448,10 +504,36 @@ def expected(number: str, run: netfold.Run) -> list[str]:
     match number:
         case "01":
             return [fill(templates[0], step_times(run), "ring-fp32")]
-        case "11" | "12":
+        case "11":
+            lines = []
+            for template, size in zip(templates, ("1mb-", "8mb-"), strict=True):
+                means: dict[str, list[float]] = {}
+                for name, value in step_times(run).items():
+                    if name.startswith(size):
+                        means.setdefault(name.removeprefix(size).partition("@")[0], []).append(value)
+                times = {name: sum(values) / len(values) for name, values in means.items()}
+                slowest = max(times, key=times.__getitem__)
+                line = fill(template, times, slowest, best_of_each=best_of_each(times), link="{link}")
+                # Of those that tie, the one on the dearest network is the last.
+                first = "hyperx-in-network, leaf-spine-in-network and spine-lost-in-network"
+                dearest_last = "leaf-spine-in-network, spine-lost-in-network and hyperx-in-network"
+                link = "h0->leaf0 +527" if size == "1mb-" else "s0_2_2->s1_1_0 +1"
+                lines.append(line.replace(first, dearest_last).replace("{link}", link))
+            return lines
+        case "12":
             times = step_times(run)
             slowest = max(times, key=times.__getitem__)
-            return [fill(templates[0], times, slowest, best_of_each=best_of_each(times))]
+            cost = {one["name"]: one["metrics"]["cost_usd"] for one in run.summary["variants"]}
+            first = places(times)[0]
+            winner, *tied = sorted(first, key=cost.__getitem__)
+            limits = {one["name"]: place(one["bounds"][0]) for one in run.summary["variants"]}
+            networks = (
+                f"; {winner} costs {money(cost[winner])}, all networks {money(min(cost.values()))} to "
+                f"{money(max(cost.values()))}; bottleneck: {limits[winner]} of {winner}, "
+                f"{limits[slowest]} of {slowest}"
+            )
+            line = fill(templates[0], times, slowest, best_of_each=best_of_each(times), networks=networks)
+            return [line.replace(listed(first), listed([winner, *tied]), 1)]
         case "16":
             times = step_times(run)
             plain = [name for name in times if not name.startswith("switchml")]

@@ -155,7 +155,8 @@ def test_a_page_of_three_runs_answers_as_compare_does(
     names = [f"{fake.name} of run {number}" for number, fakes in enumerate(runs, 1) for fake in fakes]
 
     assert comparison.report(tmp_path / "page").read_bytes() == page.read_bytes()
-    assert f'<p class="answer">{html.escape(comparison.answers[0])}.</p>' in text.replace("&#34;", "&quot;")
+    told = text.replace("&#34;", "&quot;").replace("<span>; ", "; ").replace("</span>.</p>", ".</p>")
+    assert f'<p class="answer">{html.escape(comparison.answers[0])}.</p>' in told
     for number, folder in enumerate(folders, 1):
         assert f"run {number}: {folder}" in text
         assert text.count(f'<td class="n">{number}</td>') >= len(runs[number - 1])
@@ -391,3 +392,38 @@ def test_a_logarithmic_axis_has_no_formulas_for_labels(tmp_path: Path) -> None:
 
     assert "100 µs" in labels
     assert not [label for label in labels if "$" in label]
+
+
+def test_sizes_of_messages_have_heat_maps_and_lines_that_predictions_go_on_from(tmp_path: Path) -> None:
+    """Two networks, two collectives, two sizes: 4 kB and 40 kB, as simulated; 1 MB as predicted."""
+    names = list(itertools.product(("small", "large"), ("star", "mesh"), ("ring", "switch")))
+    fakes = [
+        replace(RING, name="-".join(name), buckets=1, elements=1000 if name[0] == "small" else 10_000)
+        for name in names
+    ]
+    found: Any = run_data(*fakes).summary
+    for variant, name in zip(found["variants"], names, strict=True):
+        keys = ("workload", "topology", "collective")
+        variant["axes"] = [list(pair) for pair in zip(keys, name, strict=True)]
+        variant["setup"] = {"workload": {"elements": variant["metrics"]["elements"]}}
+        variant["metrics"] |= {"cost_usd": 1e5 if name[1] == "star" else 2e5, "predicted_time_us": 30.0}
+        variant["predictions"] = [[1e3, 10.0], [1e6, 530.0]]
+    folder = reported(tmp_path, *fakes, summary=found)
+    took_us = found["variants"][-1]["metrics"]["aggregation_time_us"]
+
+    grid = svg_text((folder / "figures" / "grid.svg").read_bytes())
+    assert [text for text in grid if text in ("small", "large")] == ["small", "large"]
+    sizes = numbers(folder, "sizes")
+    assert {row["is"] for row in sizes} == {"simulated", "predicted"}
+    # By the closed form, 500 µs more than with 40 kB.
+    predicted = [float(row["time_us"]) for row in sizes if row["is"] == "predicted" and row["time_us"]]
+    assert predicted == [pytest.approx(took_us + 500.0, rel=1e-6)] * 4
+    rates = [row for row in sizes if row["algbw_bytes_per_s"] and row["size_bytes"] == "1000000.0"]
+    assert float(rates[0]["algbw_bytes_per_s"]) == pytest.approx(1e12 / predicted[0], rel=1e-6)
+    costs = numbers(folder, "cost")
+    assert {(row["variant"], row["cost_usd"]) for row in costs} >= {
+        ("star-ring", "100000.0"),
+        ("mesh-switch", "200000.0"),
+    }
+    page = (folder / "report.html").read_text("utf-8")
+    assert page.index('id="grid"') < page.index('id="sizes"') < page.index('id="cost"')

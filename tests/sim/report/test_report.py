@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import matplotlib
@@ -27,11 +27,11 @@ from netfold.sim.report import figures as timeline
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import results_table
 from netfold.sim.report.figures import Bar, _choose, _tracks, bytes_sent, time_spent
-from netfold.sim.report.html_report import build_report
+from netfold.sim.report.html_report import _unheld, build_report
 from netfold.sim.report.result_display import Shown
 from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.report.training_curves import TASKS_MAX, learning
-from netfold.sim.results.folder import RunData, load, write_run
+from netfold.sim.results.folder import RunData, RunFolder, load, write_run
 from netfold.sim.results.records import CheckRecord
 from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary, svg_text
 
@@ -623,5 +623,18 @@ def test_a_grid_is_a_heat_map_on_the_first_screen(tmp_path: Path) -> None:
     assert {"star", "mesh", "ring", "switch", "topology", "collective", "88.0 µs"} <= set(svg_text(svg))
     assert svg_text(svg).count("168 µs") == 3
     assert svg.count(b"stroke: #d55e00") == 3  # mesh has two best ones
+    assert not (folder / "figures" / "cost.svg").exists()  # both networks have the same price, or none
     page = (folder / "report.html").read_text("utf-8")
     assert page.index("All 8 checks hold") < page.index('id="grid"') < page.index('id="throughput"')
+
+
+def test_what_could_not_be_checked_is_told_once_for_all_variants_with_the_same_finding() -> None:
+    unchecked = {"name": "sum_is_right", "verdict": "pass: sums not checked", "detail": "no words"}
+    checks = [{"variant": name, **unchecked} for name in ("ring", "tree")]
+    checks += [{"variant": "tree", "name": "nothing_lost", "verdict": "pass", "detail": ""}]
+    checks += [{"variant": "switch", **unchecked, "verdict": "fail", "detail": "wrong"}]
+
+    assert _unheld(cast(RunFolder, SimpleNamespace(checks=checks))) == [
+        {"variant": "ring and tree", "name": "sum_is_right", "detail": "no words", "count": 2},
+        {"variant": "switch", "name": "sum_is_right", "detail": "wrong", "count": 1},
+    ]

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from netfold.errors import DataError
+from netfold.sim.plan.idle_network import PredictedTime
 from netfold.sim.plan.plan import Reference
 from netfold.sim.plan.prices import Bill
 from netfold.sim.report.compare import compare, results_table
@@ -458,17 +459,22 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 
 def test_some_metrics_are_of_some_variants_only() -> None:
-    """Two are of sprayed packets, four of a score to reach, five of jobs, six of a network's parts."""
+    """Two are of sprayed packets, four of a score to reach, five of jobs, six of a network's parts, one of a
+    dense message.
+    """
     job_times = JobTimes(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
     bill = Bill(1, 1, 1, 1, 1, 1, 1, 1, 0)
     fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, bill=bill, job_times=job_times)
-    sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
+    fact = replace(fact, prediction=PredictedTime(latency_ps=1e6, word_ps=100.0, link_word_ps=0.0))
+    dense = replace(RING, buckets=1, messages=(("values", 5, 4 * RING.elements),))
+    sprayed = summarize({RING.name: fact}, records(dense))["variants"][0]["metrics"]
+    assert sprayed["predicted_time_us"] == 1.0 + 1e-4 * RING.elements
     assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)
 
     assert {metric.name for metric in METRICS} == set(sprayed)
     others = summary(RING)["variants"][0]["metrics"]
     assert set(sprayed) - set(others) == {
-        *("packets_reordered", "packets_retransmitted_in_vain"),
+        *("packets_reordered", "packets_retransmitted_in_vain", "predicted_time_us"),
         *("target", "steps_to_target", "time_to_target_us", "bytes_to_target"),
         *("cost_usd", "power_w", "network_switches", "network_ports", "network_cables", "network_optics"),
         *("arrival_us", "waiting_us", "completion_time_us", "alone_us", "slowdown"),

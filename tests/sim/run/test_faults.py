@@ -20,6 +20,7 @@ from netfold.sim.engine.engine_data import NEVER_PS, Condition, Fate, Rule
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import (
     Effect,
+    Failure,
     FaultPlan,
     HostSlowdown,
     LateStart,
@@ -53,7 +54,16 @@ EFFECTS: dict[str, tuple[Effect, str]] = {  # and how far and how long it reache
     "kind: duplicate, rate: 1%, delay: 100us": (Rule(Fate.DUPLICATE, 0.01, UP + DOWN, delay_ps=MS // 10), ""),
     "kind: reorder, rate: 1%, delay: 50us": (Rule(Fate.REORDER, 0.01, UP + DOWN, delay_ps=MS // 20), ""),
     "kind: link_down, links: [h0->s0], at: 1ms, for: 2ms": (LinksDown((0,), MS, 3 * MS), "for 2ms"),
+    "kind: link_down, links: [s0-h2, h1-*], at: 1ms": (LinksDown((1, 2, 5, 6), MS, NEVER_PS), "to the end"),
     "kind: link_down, at: 1ms": (LinksDown(UP + DOWN, MS, NEVER_PS), "to the end"),
+    "kind: switch_down, switch: s0, at: 1ms, for: 5ms": (
+        Failure((*UP, *DOWN, 8), 50 * MS, MS, 6 * MS, 4),
+        "for 5ms, rerouted after 50ms",
+    ),
+    "kind: switch_down, switch: s0, at: 1ms, reroute: never": (
+        Failure((*UP, *DOWN, 8), NEVER_PS, MS, NEVER_PS, 4),
+        "to the end, rerouted never",
+    ),
     "kind: link_rate, links: ['s0->*'], rate: 12.5Gbps, at: 1ms, for: 2.5ms": (
         LinksSlower(DOWN, 125 * 10**8, MS, 35 * MS // 10),
         "12.5Gbps for 2.5ms",
@@ -117,6 +127,10 @@ MISTAKES = {
     "kind: link_down, at: 1ms, links: [s0->s0]": (
         "links: no link matches 's0->s0'\n  did you mean 's0->h0'? links are named like 'h0->s0'"
     ),
+    "kind: link_down, at: 1ms, links: [h2-s0], reroute: 1ms": (
+        "links: link h2->s0 is the only link of its host, so there is no other path\n"
+        "  use links between switches, for example 'leaf0-spine*', or reroute: never"
+    ),
     "kind: link_rate, at: 1ms, rate: 200Gbps, links: ['s0->*']": (
         "rate: 200Gbps is more than the 100Gbps that link s0->h0 was built with\n"
         "  a fault only slows links down: use at most 100Gbps, or a faster topology"
@@ -124,6 +138,7 @@ MISTAKES = {
     "kind: switch_reboot, switch: s00, at: 1ms": (
         "switch: there is no switch 's00'\n  did you mean 's0'? switches: s0"
     ),
+    "kind: switch_down, switch: h0, at: 1ms": "switch: there is no switch 'h0'\n  switches: s0",
     "kind: switch_reboot, switch: h0, at: 1ms": "switch: there is no switch 'h0'\n  switches: s0",
     "kind: worker_crash, worker: 3, at: 1ms": "worker: there is no worker 3\n  workers are 0 to 2",
     "kind: start_skew, worker: 0, delay: 1ms, job: big": (
@@ -208,7 +223,9 @@ def driven(
     """An engine that was told some effects, up to a time."""
     environment, engine = simpy.Environment(), Told(list(struck))
     plan = FaultPlan(tuple(PlannedFault("kind", "where", effect) for effect in effects))
-    driver = FaultDriver(environment, engine, plan, np.array(BUILT))
+    driver = FaultDriver(
+        environment, engine, plan, np.array(BUILT), reroute=lambda failed: engine.reroute(*failed)
+    )
     environment.run(until_ps)
     return engine, driver
 
@@ -232,6 +249,22 @@ WITH_QUEUES = [
         pytest.param([LinksSlower((1,), 10, 5, NEVER_PS)], [(5, "set_rate", 1, 10)], id="slower for ever"),
         pytest.param([Reboot(7, True, (0, 1), (1,), 3, 6)], WITH_QUEUES, id="a reboot"),
         pytest.param([Reboot(7, False, (1,), (), 3, 6)], [(3, "cut", 1), (6, "restore", 1)], id="of tables"),
+        pytest.param(
+            [Failure((0, 1), 2, 3, 9, 7)],
+            [
+                *((3, "cut", 0), (3, "cut", 1), (3, "kill", 0), (3, "kill", 1), (3, "clear", 7)),
+                *((5, "reroute", 0, 1), (9, "restore", 0), (9, "restore", 1), (11, "reroute")),
+            ],
+            id="a failed switch",
+        ),
+        pytest.param(  # the second failure ends before routes would leave it out
+            [Failure((0,), 0, 2, NEVER_PS), Failure((0, 1), 4, 1, 5)],
+            [
+                *((1, "cut", 0), (1, "cut", 1), (1, "kill", 0), (1, "kill", 1), (2, "kill", 0)),
+                *((2, "reroute", 0), (5, "restore", 1)),
+            ],
+            id="failures that overlap",
+        ),
         pytest.param([Reboot(7, True, (), (), 3, 3)], [(3, "clear", 7)], id="of registers"),
         pytest.param([Reboot(7, False, (0,), (), 3, 3)], [(3, "cut", 0), (3, "restore", 0)], id="no time"),
         pytest.param([Reboot(7, False, (0, 1), (), 3, 5), LinksDown((0,), 1, 8)], DOWN_AND_UP, id="and down"),
@@ -278,6 +311,9 @@ def test_a_plan_knows_when_the_network_changes_for_the_last_time() -> None:
     assert last_ps(Rule(Fate.LOSS, 1.0, (0,), until_ps=99), Rule(Fate.LOSS, 0.1, (0,), from_ps=40)) == 99
     assert last_ps(LinksDown((0,), 5, 8), Stop(0, 0, 0, 6)) == 8
     assert last_ps(LinksDown((0,), 5, NEVER_PS)) == 5
+    assert last_ps(Failure((0,), 3, 5, 9)) == 12
+    assert last_ps(Failure((0,), 3, 5, NEVER_PS)) == 8
+    assert last_ps(Failure((0,), 4, 5, 9)) == 9
 
 
 TIMES = st.integers(0, 12)

@@ -511,7 +511,7 @@ def test_without_a_spine_of_four_a_step_is_as_much_slower_as_the_maximum_flow(
     collective: dict[str, Any],
 ) -> None:
     """The racks' uplinks are the bottleneck; sprayed rings and many trees use all that are left."""
-    times, flows = [], []
+    times, flows, costs = [], [], set()
     for absent in ([], ["spine0"]):
         topology = {"leaves": 2, "spines": 4, "hosts_per_leaf": 4, "uplink_rate": "10Gbps", "without": absent}
         result = simulated(
@@ -527,12 +527,14 @@ def test_without_a_spine_of_four_a_step_is_as_much_slower_as_the_maximum_flow(
         )
         (step,) = result.records.steps
         times.append(step.aggregation_end_ps - step.aggregation_start_ps)
+        costs.add(metrics_of(result)["cost_usd"])
         graph = netfold.topology.graph("leaf_spine", set=topology)
         flows.append(nx.maximum_flow_value(graph, "leaf0", "leaf1", capacity="rate_bps"))
 
         assert {check.verdict for check in result.checks} == {"pass"}
     assert flows == [4 * 10**10, 3 * 10**10]
     assert times[1] / times[0] == pytest.approx(flows[0] / flows[1], rel=0.05)
+    assert len(costs) == 1  # what is lost was paid for
 
 
 CHANNELS, FRAME_WORDS, FRAME_OVERHEAD = 4, 256, 82  # of a ring; of roce-1024

@@ -91,8 +91,8 @@ def test_the_table_has_what_single_runs_find(whole: Path, tmp_path: Path) -> Non
     assert found.columns[:8] == [
         *("point", "workers", "workload.density", "seed", "variant", "status", "verdict", "error")
     ]
-    assert found.columns[8:12] == [*RANKING]
-    assert set(found.columns[12:]) == set(TYPES) - {"workers"}
+    assert found.columns[8:13] == [*RANKING]
+    assert set(found.columns[13:]) == set(TYPES) - {"workers"}
     assert found.height == 8 * 2
     assert found.schema["workers"] == pl.Int64()
     assert found.schema["workload.density"] == pl.Float64()
@@ -106,8 +106,8 @@ def test_the_table_has_what_single_runs_find(whole: Path, tmp_path: Path) -> Non
         for row, one in zip(rows.iter_rows(named=True), run.summary["variants"], strict=True):
             assert (row["variant"], row["verdict"]) == (one["name"], one["verdict"])
             assert {name: row[name] for name in RANKING} == {name: one["ranking"][name] for name in RANKING}
-            assert {name: row[name] for name in found.columns[12:]} == {
-                name: one["metrics"].get(name) for name in found.columns[12:]
+            assert {name: row[name] for name in found.columns[13:]} == {
+                name: one["metrics"].get(name) for name in found.columns[13:]
             }
 
 
@@ -320,7 +320,7 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
         page.load_sweep(tmp_path)
     content = (folder / "sweep.json").read_text()
     for wrong, words in {
-        content.replace('"format": 3', '"format": 4'): "has format 4, this netfold reads 3",
+        content.replace('"format": 4', '"format": 5'): "has format 5, this netfold reads 4",
         content.replace('"tables"', '"other"'): "damaged: KeyError: 'tables'",
         content[:100]: "damaged: JSONDecodeError",
     }.items():
@@ -574,7 +574,13 @@ def grid(keys: Mapping[str, Sequence[Any]], seeds: int = 3, change: Mapping[str,
             **{"seed": seed, "variant": variant, "status": "done", "verdict": "pass"},
             **{METRIC: (1000.0 * place + seed) * (values[0] if values and values[0] != "x" else 1)},
             **{"iteration_time_us": 1.0 * place, "packets": 5, "bit_exact": True},
-            **{"group": "", "by": METRIC, "baseline": "switch", "times_baseline": 2.0 / place},
+            **{
+                "group": "",
+                "by": METRIC,
+                "baseline": "switch",
+                "times_baseline": 2.0 / place,
+                "bottleneck": f"{variant}, 60 %",
+            },
             **(change or {}),
         }
         for values in itertools.product(*keys.values())
@@ -677,8 +683,9 @@ def aiming(times: Mapping[tuple[int, int, str], float | None]) -> Grid:
     rows = [
         {
             **{"workers": workers, "seed": seed, "variant": variant, "status": "done", "verdict": "pass"},
-            **{"group": "", "by": "time_to_target_us", "baseline": "dense", "target": 0.99},
-            **{"test_metric": "accuracy", "test_score": workers / 10, "time_to_target_us": time_us},
+            **{"group": "", "by": "time_to_target_us", "baseline": "dense", "bottleneck": "h0->s0, 60 %"},
+            **{"target": 0.99, "test_metric": "accuracy", "test_score": workers / 10},
+            "time_to_target_us": time_us,
         }
         for (workers, seed, variant), time_us in times.items()
     ]

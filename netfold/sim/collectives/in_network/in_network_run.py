@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -279,7 +281,12 @@ class InNetwork:
     is_serial = True  # a worker has one stream at a time, and all workers open theirs in the same order
 
     def __init__(
-        self, fabric: Fabric, trees: Sequence[engine_data.Job], owner: int = 0, ranks: tuple[int, ...] = ()
+        self,
+        fabric: Fabric,
+        trees: Sequence[engine_data.Job],
+        owner: int = 0,
+        ranks: tuple[int, ...] = (),
+        standby: Mapping[int, tuple[engine_data.Job, ...]] = MappingProxyType({}),
     ) -> None:
         self._fabric = fabric
         job = self._plan = trees[0]
@@ -287,6 +294,13 @@ class InNetwork:
         self._workers = len(job.hosts)
         # Each with the number that the engine gives it.
         self._trees = tuple((fabric.add_job(tree, owner, ranks), Places(tree)) for tree in trees)
+        rebuilt = {
+            time_ps: [fabric.add_job(tree, owner, ranks) for tree in others]
+            for time_ps, others in standby.items()
+        }
+        for index, (number, _) in enumerate(self._trees if standby else ()):
+            fabric.stand_by(number, {time_ps: numbers[index] for time_ps, numbers in rebuilt.items()})
+        self._numbers = [*(number for number, _ in self._trees), *chain.from_iterable(rebuilt.values())]
         self._shares = Shares(len(trees), self._workers, job.unit_packets, job.frame.elements)
         self._results = Results(self._workers, self._unit_words, job.unit_packets)
 
@@ -420,7 +434,7 @@ class InNetwork:
     def switch_counters(self) -> list[dict[str, int]]:
         """Counters of its switches, tree by tree: points, root first, and the splits of results."""
         engine, counters = self._fabric.engine, []
-        for job, _ in self._trees:
+        for job in self._numbers:
             points = engine.point_counters(job)
             splits = [{**dict.fromkeys(points[0], 0), "split": count} for count in engine.split_counters(job)]
             counters += [*points, *splits]
@@ -428,7 +442,8 @@ class InNetwork:
 
     def leaks(self) -> list[str]:
         """Slots and entries that still hold words at the end of a run."""
-        return [str(leak) for job, _ in self._trees for leak in self._fabric.engine.leaks(job)]
+        current = [self._fabric.current(job) for job, _ in self._trees]
+        return [str(leak) for job in current for leak in self._fabric.engine.leaks(job)]
 
     def locate(self, worker: int, operation_id: OperationId, part: int, word: int) -> str:
         """Slot, version and unit in which a word was merged, and its tree if there are several."""
@@ -438,13 +453,13 @@ class InNetwork:
 
     def share(self) -> float:
         """Share of the units of open streams that are answered."""
-        shares = [self._fabric.engine.streams_share(job) for job, _ in self._trees]
+        shares = [self._fabric.engine.streams_share(self._fabric.current(job)) for job, _ in self._trees]
         return sum(shares) / len(shares)
 
     def retransmitted_packets(self) -> int:
         """Packets retransmitted so far, by all workers."""
         return sum(
             self._fabric.engine.worker_counters(job, worker)["retransmitted_packets"]
-            for job, _ in self._trees
+            for job in self._numbers
             for worker in range(self._workers)
         )

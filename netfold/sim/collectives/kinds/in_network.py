@@ -22,7 +22,7 @@ from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, Place
 from netfold.sim.collectives.in_network.switch_resources import Switches
 from netfold.sim.collectives.schedule_bound import BoundOf, tree_bound_of
 from netfold.sim.collectives.schedule_costs import AUTO, WORD_BITS, Estimate, usable_bps
-from netfold.sim.plan.idle_network import host_bound, wire_bound
+from netfold.sim.plan.idle_network import PredictedTime, host_bound, job_pace, wire_bound
 from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
@@ -181,7 +181,7 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
         KIND, Switches(site.network, site.profiles, site.profile_key, site.sharing)
     )
     assert isinstance(switches, Switches)
-    switches.network = site.network
+    switches.network, switches.profiles = site.network, site.profiles
     placed_job = InNetworkResolver(job, switches, section).resolve()
     site.network = switches.network
     bounds = (wire_bound(site.network, *placed_job.jobs), host_bound(site.network, *placed_job.jobs))
@@ -236,11 +236,18 @@ def _plan(placed: PlacedJob, section: InNetworkSection, network: Network) -> Col
 
 def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     assert plan.aggregations
-    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
+    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks, plan.standby)
 
 
 def _bound(plan: CollectivePlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> BoundOf:
     return tree_bound_of(network, plan.aggregations)
+
+
+def _predict(
+    plan: CollectivePlan, network: Network, nodes: Sequence[int], seed: int, job: int
+) -> PredictedTime:
+    pace = job_pace(network, *plan.aggregations)
+    return PredictedTime(pace.latency_ps, PS_PER_S / pace.elements_per_s, 0.0)
 
 
 IN_NETWORK = CollectiveSpec(
@@ -249,11 +256,13 @@ IN_NETWORK = CollectiveSpec(
     InNetworkSection,
     _resolve,
     _start,
+    rebuilds_trees=True,
     works_anywhere=False,
     carries_absence=True,  # not with all programs
     as_part=_as_part,
     estimate=estimate_in_network,
     bound=_bound,
+    predict=_predict,
     choices=program_choices,
     listed=5,
 )

@@ -248,7 +248,7 @@ class Change(NamedTuple):
 
     time_ps: int
     name: str  # of the engine's method
-    arguments: tuple[int, ...]
+    arguments: tuple[int, ...]  # of `reroute`: links
 
 
 @dataclass(frozen=True)
@@ -559,6 +559,29 @@ def changes(draw: st.DrawFn, network: Network) -> Change:
 
 
 @st.composite
+def failures(draw: st.DrawFn, network: Network) -> list[Change]:
+    """Now and then some links fail and perhaps return; routes leave them out later, or sooner, or never."""
+    if draw(st.booleans()):
+        return []
+    links = draw(st.sets(st.integers(0, len(network.link_names) - 1), min_size=1, max_size=4))
+    told = [Change(draw(SOON), name, (link,)) for link in links for name in ("cut", "kill", "restore")]
+    if network.policy.can_reroute:
+        told += [Change(draw(SOON), "reroute", failed) for failed in (tuple(links), ())]
+    times_ps = sorted(change.time_ps for change in told)
+    order = sorted(told, key=lambda change: ("cut", "kill", "reroute", "restore").index(change.name))
+    return [change._replace(time_ps=time_ps) for change, time_ps in zip(order, times_ps, strict=True)]
+
+
+@st.composite
+def abandoned(draw: st.DrawFn, made: Sequence[tuple[Job, list[Exchange]]]) -> list[Change]:
+    """Now and then a job of slots without timers is given up."""
+    numbers = [number for number, (job, _) in enumerate(made) if job.program.is_all_or_nothing]
+    if not numbers or draw(st.integers(0, 2)):
+        return []
+    return [Change(draw(SOON), "abandon", (draw(st.sampled_from(numbers)),))]
+
+
+@st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Anything goes: some of these plans never end."""
     network = draw(networks())
@@ -567,13 +590,15 @@ def plans(draw: st.DrawFn) -> Plan:
     every = [program for program in runnable().values() if program is not ATP]
     bases = draw(st.sampled_from([[0], [0], [0, 20], []]))
     atp = draw(st.lists(atp_jobs(network), max_size=2))
+    made = [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp]
+    accidents = [*draw(st.lists(changes(network), max_size=6)), *draw(failures(network))]
     return Plan(
         network,
         draw(st.integers(0, 2**63)),
-        [*(draw(jobs(network, base, every, Wanted(may_scale))) for base in bases), *atp],
+        made,
         draw(st.lists(flows(network), max_size=3)),
         struck,
-        draw(st.lists(changes(network), max_size=6)),
+        [*accidents, *draw(abandoned(made))],
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +28,7 @@ from netfold.sim.engine.engine_data import (
 )
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
+from netfold.topologies.network import Network, rerouted
 from tests.reference.atp.atp_job import AtpJob
 from tests.reference.atp.switch import FREE
 from tests.reference.codecs.codecs import quantise
@@ -81,8 +83,10 @@ class Play:
         for one in plan.operations:
             self._open_operation(one)
         for change in plan.changes:
-            act = getattr(engine, change.name)
-            self._schedule(change.time_ps, partial(act, *change.arguments))
+            arguments: tuple[Any, ...] = change.arguments
+            if change.name == "reroute":
+                arguments = (rerouted(plan.network, switches_of(plan.network), arguments),)
+            self._schedule(change.time_ps, partial(getattr(engine, change.name), *arguments))
         self._run()
 
     def _run(self) -> None:
@@ -154,6 +158,16 @@ class Play:
         received = np.zeros(flow.words_count, np.int32)
         self.received.append(received)
         self.engine.open_flow(replace(flow, received=received))
+
+
+def switches_of(network: Network) -> nx.Graph:
+    """A graph of a network's switches alone, in no groups."""
+    graph = nx.Graph()
+    graph.add_nodes_from(
+        name for name, is_host in zip(network.nodes, network.is_host, strict=True) if not is_host
+    )
+    nx.set_node_attributes(graph, "switch", "kind")
+    return graph
 
 
 def segment_of(job: Job, words: Words, worker: int, is_scaled: bool) -> Segment:
@@ -310,6 +324,8 @@ def is_exact(job: Job, plan: Plan) -> bool:
         return False
     if job.program is TIMED:  # generations tell old packets from new ones
         return True
+    if any(change.name == "reroute" for change in plan.changes):  # packets may overtake each other
+        return False
     if job.program is TREE:  # takes a copy of the last packet for a new round's first
         return not fates & {Fate.DUPLICATE, Fate.REORDER}
     return not any(is_late(rule) for rule in plan.rules)

@@ -33,9 +33,11 @@ from tests.sim.engine.plans.plans import (
     Plan,
     Wanted,
     Words,
+    abandoned,
     atp_jobs,
     changes,
     fabrics,
+    failures,
     flows,
     jobs,
     networks,
@@ -83,6 +85,8 @@ def plan_of(
     """Jobs beside so many flows; up to three faults unless others are given, and so many accidents."""
     struck = some(draw, rules(network), (0, 3)) if struck is None else struck
     accidents = some(draw, changes(network), (0, changed)) + some(draw, reboots(network), (0, rebooted))
+    if changed:
+        accidents += draw(failures(network)) + draw(abandoned(made))
     return Plan(network, draw(RUN_SEEDS), made, some(draw, flows(network), sent), struck, accidents)
 
 

@@ -1,0 +1,84 @@
+"""Times of longer messages than those of a run, as predicted: they go on from its longest ones.
+
+A prediction is a closed form for the idle network. From the largest simulated size on, time grows as it says;
+so what it leaves out, such as the time that pipelines take to fill, is that of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from netfold.sim.report import words
+from netfold.sim.report.answer import Group, answers, listed, place
+from netfold.sim.results.metrics import DENSE_ELEMENT_BYTES
+
+
+class SizePoint(NamedTuple):
+    size_bytes: float
+    """Of the message of a worker."""
+    time_us: float
+    least_us: float
+    """Over the seeds, as the next."""
+    most_us: float
+
+
+class SizeLine(NamedTuple):
+    """A variant with messages of two sizes or more."""
+
+    name: str
+    place: tuple[str, str]
+    """Where it is in a grid; of others the name, and nothing."""
+    simulated: tuple[SizePoint, ...]
+    predicted: tuple[tuple[float, float], ...]
+    """Size in bytes and time in µs; it begins at the largest size that was simulated."""
+
+
+def size_lines(groups: Sequence[Group]) -> list[SizeLine]:
+    """The variants of groups that differ in the size of their messages; none if no variant has two sizes."""
+    entries: dict[str, list[tuple[SizePoint, Mapping[str, Any]]]] = {}
+    places = {}
+    for group in groups:
+        for variant in group.sound:
+            name = group.name(variant)
+            if variant.get("predictions"):
+                entries.setdefault(name, []).append((_point(variant), variant))
+                places[name] = place(group, variant) if len(group.axes) > 1 else (name, "")
+    lines = []
+    for name, sizes in entries.items():
+        sizes.sort(key=lambda size: size[0])
+        if sizes[0][0].size_bytes < sizes[-1][0].size_bytes:
+            simulated = tuple(point for point, _ in sizes)
+            lines.append(SizeLine(name, places[name], simulated, _beyond(*sizes[-1])))
+    return lines
+
+
+def _point(variant: Mapping[str, Any]) -> SizePoint:
+    metrics = variant["metrics"]
+    time_us = metrics["aggregation_time_us"]
+    span = variant.get("spread", {}).get("aggregation_time_us", (time_us, time_us))
+    return SizePoint(DENSE_ELEMENT_BYTES * metrics["elements"], time_us, *span)
+
+
+def _beyond(last: SizePoint, variant: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """What is predicted from the largest size on."""
+    more_us = last.time_us - variant["metrics"]["predicted_time_us"]
+    larger = [(size, us + more_us) for size, us in variant["predictions"] if size > last.size_bytes]
+    return ((last.size_bytes, last.time_us), *larger)
+
+
+def answers_and_outlook(groups: Sequence[Group]) -> list[str]:
+    return [*answers(groups), *filter(None, [_outlook(size_lines(groups))])]
+
+
+def _outlook(lines: Sequence[SizeLine]) -> str:
+    """What is predicted to be the fastest with the largest messages; empty if nothing is predicted."""
+    ends = sorted((line.predicted[-1][1], line.name) for line in lines)
+    if not ends:
+        return ""
+    best, (slowest_us, slowest) = words.time(ends[0][0]), ends[-1]
+    tied = [line.name for line in lines if words.time(line.predicted[-1][1]) == best]
+    ratio = words.times(words.ratio(slowest_us, ends[0][0]))
+    before = f", {ratio} as fast as {slowest} ({words.time(slowest_us)})" * (slowest not in tied)
+    size = words.scaled(lines[0].predicted[-1][0], "B")
+    return f"{size}, predicted: {listed(tied)}, {best}{before}"
