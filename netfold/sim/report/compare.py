@@ -31,6 +31,7 @@ from netfold.sim.report.answer import (
     groups_in,
     groups_of,
     legend,
+    listed,
     order_key,
     rank,
     spreads,
@@ -51,7 +52,17 @@ from netfold.sim.report.several_runs import SideBySide, joined
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.file_formats import plain_frame
 from netfold.sim.results.folder import RunFolder, load
-from netfold.sim.results.metrics import ALL, ANSWERING, COMPARISON, RATIOS, SORTS, TYPES
+from netfold.sim.results.metrics import (
+    ALL,
+    ANSWERING,
+    COMPARISON,
+    RATIOS,
+    SORTS,
+    TYPES,
+    Values,
+    has_trained,
+    is_lossy,
+)
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # The terminal's table of a run: one line per variant, and notes below.
@@ -110,6 +121,7 @@ def results_table(
         *_published_lines(variants),
         *_fusion_lines(variants),
         *_workers_held(variants),
+        *_poor_sums(variants),
         *_injection_lines(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
@@ -134,6 +146,8 @@ def _measured(
         swap = {"iteration_time_us": "aggregation_time_us"} if "iteration_time_us" in left_out else {}
         wanted = (name for group in groups for name in ANSWERING[group.question.name])
         names = list(dict.fromkeys(swap.get(name, name) for name in wanted))
+        if "nmse" in names and any(map(_has_poor_sums, metrics)):  # the last to give way
+            names = ["nmse", *(name for name in names if name != "nmse")]
     if beside not in names:
         beside = next((name for name in names if name not in left_out), "")
     step_alone = {"iteration_time_us": lambda values: words.time(values["iteration_time_us"])}
@@ -143,6 +157,29 @@ def _measured(
     while len(measured) > 1 and total_width(measured) > width:
         measured.pop()
     return sorted(measured, key=lambda column: list(TYPES).index(column.name)), beside
+
+
+_POOR_NMSE = 0.1
+"""Error of sums, relative to the square of the true ones, from which a speed alone says little."""
+
+
+def _has_poor_sums(metrics: Values) -> bool:
+    return is_lossy(metrics) and (metrics["nmse"] or 0.0) >= _POOR_NMSE
+
+
+def _poor_sums(variants: list[dict[str, Any]]) -> list[str]:
+    """A line that names the variants whose sums are far from the true ones, and that train nothing."""
+    names = [
+        variant["name"]
+        for variant in variants
+        if _has_poor_sums(variant["metrics"]) and not has_trained(variant["metrics"])
+    ]
+    if not names:
+        return []
+    return [
+        f"note: the error of the sums of {listed(names)} is large (NMSE of {_POOR_NMSE:g} or more); only a "
+        "workload that trains can say whether a model learns from them"
+    ]
 
 
 def _without_compute(variants: list[dict[str, Any]]) -> list[str]:

@@ -33,7 +33,17 @@ from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.report.training_curves import TASKS_MAX, learning
 from netfold.sim.results.folder import RunData, RunFolder, load, write_run
 from netfold.sim.results.records import CheckRecord
-from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary, svg_text
+from tests.sim.results.builders import (
+    LOSSLESS,
+    RING,
+    Fake,
+    checks,
+    reported,
+    run_data,
+    summary,
+    svg_text,
+    terminal,
+)
 
 
 @pytest.fixture
@@ -439,6 +449,16 @@ def test_a_notebook_shows_a_result_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert "monospace" in html
     assert "│ ring " in str(Result())
     assert shown == []
+
+
+@pytest.mark.parametrize(("nmse", "is_large"), [(0.099, False), (0.1, True)])
+def test_a_large_error_is_shown_however_broad_the_table_is(nmse: float, is_large: bool) -> None:
+    """Of too many columns this one is left out, but not where sums are far from the true ones."""
+    long = replace(RING, name="r" * 55, steps=1, nmse=(nmse, nmse), bit_exact=False)
+    lines = terminal(1000, summary(long), columns="", is_verbose=False)
+
+    assert any("┃ nmse " in line for line in lines) == is_large
+    assert any("the error of the sums of rrr" in line for line in lines) == is_large
 
 
 def test_the_time_line_shows_the_first_sixty_of_many_jobs(tmp_path: Path) -> None:

@@ -632,7 +632,7 @@ def test_a_tree_of_switches_adds_up_despite_losses(kind: str, tmp_path: Path) ->
 
 
 def test_a_result_out_of_sequence_is_asked_for_again(tmp_path: Path) -> None:
-    """A switch completes part 2 of a unit last, since another worker's was lost long before this worker sent."""
+    """A switch completes part 2 of a unit last: another worker's was lost before the last worker sent."""
     settings = {
         "name": "sequence",
         "seed": 14,
