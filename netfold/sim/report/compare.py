@@ -147,7 +147,8 @@ def _measured(
         wanted = (name for group in groups for name in ANSWERING[group.question.name])
         names = list(dict.fromkeys(swap.get(name, name) for name in wanted))
         if "nmse" in names and any(map(_has_poor_sums, metrics)):  # the last to give way
-            names = ["nmse", *(name for name in names if name != "nmse")]
+            first, *others = (name for name in names if name not in left_out)
+            names = [first, "nmse", *(name for name in others if name != "nmse")]
     if beside not in names:
         beside = next((name for name in names if name not in left_out), "")
     step_alone = {"iteration_time_us": lambda values: words.time(values["iteration_time_us"])}

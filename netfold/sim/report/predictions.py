@@ -35,13 +35,16 @@ class SizeLine(NamedTuple):
 
 
 def size_lines(groups: Sequence[Group]) -> list[SizeLine]:
-    """The variants of groups that differ in the size of their messages; none if no variant has two sizes."""
+    """The variants of groups that differ in the size of their messages; none if no variant has two sizes.
+
+    Variants that train are left out: they have other messages where they train another model.
+    """
     entries: dict[str, list[tuple[SizePoint, Mapping[str, Any]]]] = {}
     places = {}
     for group in groups:
         for variant in group.sound:
             name = group.name(variant)
-            if variant.get("predictions"):
+            if variant.get("predictions") and variant["metrics"].get("loss") is None:
                 entries.setdefault(name, []).append((_point(variant), variant))
                 places[name] = place(group, variant) if len(group.axes) > 1 else (name, "")
     lines = []

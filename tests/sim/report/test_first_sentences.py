@@ -202,6 +202,14 @@ def test_networks_of_several_prices_say_what_they_cost_and_what_limits_them() ->
     assert predicted == "100 kB, predicted: mesh, 205 µs, 1.49 × as fast as star (305 µs)"
 
 
+def test_of_what_trains_nothing_is_predicted() -> None:
+    """Two jobs that train two models have messages of two sizes."""
+    times = {"mesh": 4.0, "star": 4.0}
+    trained = [*sized("small", 250, times, loss=0.5), *sized("large", 2500, times, loss=0.4)]
+
+    assert len(answers_and_outlook(groups_of(trained))) == 2
+
+
 def test_of_one_size_nothing_is_predicted() -> None:
     (text,) = answers_and_outlook(groups_of(sized("small", 250, {"mesh": 4.0, "star": 5.0})))
 
