@@ -146,7 +146,7 @@ def _measured(
         swap = {"iteration_time_us": "aggregation_time_us"} if "iteration_time_us" in left_out else {}
         wanted = (name for group in groups for name in ANSWERING[group.question.name])
         names = list(dict.fromkeys(swap.get(name, name) for name in wanted))
-        if "nmse" in names and any(map(_has_poor_sums, metrics)):  # the last to give way
+        if is_error_wanted := "nmse" in names and any(map(_has_poor_sums, metrics)):
             first, *others = (name for name in names if name not in left_out)
             names = [first, "nmse", *(name for name in others if name != "nmse")]
     if beside not in names:
@@ -155,7 +155,7 @@ def _measured(
     measured = metric_columns(names, metrics, left_out, writers=step_alone)
     if columns:
         return measured, beside
-    while len(measured) > 1 and total_width(measured) > width:
+    while len(measured) > 1 + is_error_wanted and total_width(measured) > width:
         measured.pop()
     return sorted(measured, key=lambda column: list(TYPES).index(column.name)), beside
 
