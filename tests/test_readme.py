@@ -71,6 +71,7 @@ SLOW = (
     "switchml-rate.yaml",
     "papers/compression",
     "topology.switch=ideal",
+    "--price 550k",
     "05-does-it-fit.yaml$",
     "09-overlap.yaml$",
     "codecs matrix",

@@ -553,14 +553,17 @@ def _networks(group: Group, first: Sequence[Entry]) -> str:
     costs = [variant["metrics"].get("cost_usd") for variant in group.sound]
     if None in costs or len(set(costs)) < 2:
         return ""
-    text = f"{group.name(first[0])} costs {words.money(first[0]['metrics']['cost_usd'])}"
+    prices: dict[str, list[str]] = {}
+    for variant in first:
+        prices.setdefault(words.money(variant["metrics"]["cost_usd"]), []).append(group.name(variant))
+    texts = [f"{listed(names)} cost{'s' * (len(names) == 1)} {price}" for price, names in prices.items()]
     limits = [
         f"{place_of(variant['bounds'][0])} of {group.name(variant)}"
         for variant in (first[0], _other_baseline(group))
         if variant is not None and variant.get("bounds")
     ]
     least, most = words.money(min(costs)), words.money(max(costs))
-    return f"; {text}, all networks {least} to {most}; bottleneck: {', '.join(limits)}"
+    return f"; {', '.join(texts)}, all networks {least} to {most}; bottleneck: {', '.join(limits)}"
 
 
 def _left_out(group: Group) -> str:

@@ -191,7 +191,8 @@ def test_networks_of_several_prices_say_what_they_cost_and_what_limits_them() ->
 
     assert small == (
         "small: star and mesh tie for the shortest step: 4.00 µs (with each of 3 seeds); "
-        "star costs $27.6k, all networks $27.6k to $41.0k; bottleneck: star-link +2 of star"
+        "star costs $27.6k, mesh costs $41.0k, all networks $27.6k to $41.0k; "
+        "bottleneck: star-link +2 of star"
     )
     assert large == (
         "large: mesh has the shortest step: 20.0 µs, 1.10 × as fast as star (22.0 µs); "
@@ -535,8 +536,14 @@ def expected(number: str, run: netfold.Run) -> list[str]:
             first = places(times)[0]
             winner, *tied = sorted(first, key=cost.__getitem__)
             limits = {one["name"]: place(one["bounds"][0]) for one in run.summary["variants"]}
+            prices: dict[str, list[str]] = {}
+            for name in (winner, *tied):
+                prices.setdefault(money(cost[name]), []).append(name)
+            told = [
+                f"{listed(names)} cost{'s' * (len(names) == 1)} {price}" for price, names in prices.items()
+            ]
             networks = (
-                f"; {winner} costs {money(cost[winner])}, all networks {money(min(cost.values()))} to "
+                f"; {', '.join(told)}, all networks {money(min(cost.values()))} to "
                 f"{money(max(cost.values()))}; bottleneck: {limits[winner]} of {winner}, "
                 f"{limits[slowest]} of {slowest}"
             )
