@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from netfold.errors import NAMES_SHOWN, DataError, names_hint
+from netfold.errors import NAMES_SHOWN
 from netfold.sim.report import words
 from netfold.sim.report.bottleneck_text import because, sentence, short
 from netfold.sim.report.bottleneck_text import place as place_of
@@ -776,13 +776,6 @@ def _quality(group: Group, first: Entry) -> str:
         text = "its sums are rounded, as float32 sums are" if is_rounded else "its sums are not exact"
         parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
     return "; ".join(parts)
-
-
-def check_sort(sort: str) -> str:
-    known = [*SORTS, AS_GIVEN]
-    if sort not in known:
-        raise DataError(f"--sort {sort}: there is no such order", names_hint(sort, known, "orders"))
-    return sort
 
 
 def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:

@@ -26,7 +26,6 @@ from netfold.sim.report.answer import (
     Entry,
     Group,
     answered_in,
-    check_sort,
     details,
     groups_in,
     groups_of,
@@ -478,8 +477,14 @@ class Comparison(VerbResult):
         return "" if variant == self.baseline else f"  (baseline: {variant})"
 
 
+def _check_sort(sort: str) -> None:
+    known = [*SORTS, AS_GIVEN]
+    if sort not in known:
+        raise DataError(f"--sort {sort}: there is no such order", names_hint(sort, known, "orders"))
+
+
 def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_GIVEN) -> Comparison:
-    check_sort(sort)
+    _check_sort(sort)
     if not runs:
         raise DataError("no run to compare", "give one or more run folders, such as runs/latest")
     loaded = list({run.path: run for run in map(load, runs)}.values())  # given twice: counts once
