@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -247,6 +247,17 @@ class ClassLink(NamedTuple):
 
     rate_bps: int
     ends: tuple[str, str]
+
+
+def tier_links(graph: nx.Graph) -> dict[str, set[tuple[str, str]]]:
+    """The links between switches by what they join, "leaf→spine"; a link of two leaves is "leaf→leaf"."""
+    tiers = defaultdict[str, set[tuple[str, str]]](set)
+    for *classes, links in classes_of(graph).edges(data="links"):
+        lower, upper = (node_class.name.split()[-1] for node_class in sorted(classes))
+        if min(node_class.tier for node_class in classes):  # hosts have tier 0
+            tiers[f"{lower}→{upper}"] |= {link.ends for link in links}
+            tiers[f"{upper}→{lower}"] |= {link.ends[::-1] for link in links}
+    return dict(tiers)
 
 
 def classes_of(graph: nx.Graph) -> nx.Graph:

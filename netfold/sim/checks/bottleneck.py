@@ -60,14 +60,12 @@ from enum import StrEnum
 from statistics import median
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine.engine_views import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
 from netfold.sim.results.breakdown import Counted, counted_rounds
 from netfold.sim.results.records import LinkRecord, PhaseRecord, Records, RoundRecord, TimePart
-from netfold.topologies.drawing_layout import classes_of
 from netfold.units import PS_PER_US
 
 # What can bound a job.
@@ -561,17 +559,6 @@ Ends = tuple[str, str]
 """The nodes that a link leads from and to."""
 _UNUSED = 0.05  # share of what the busiest link of a tier carried
 _FEW = 0.5  # share of links below which their tier can carry much more
-
-
-def tier_links(graph: nx.Graph) -> dict[str, set[Ends]]:
-    """The links between switches by what they join, "leaf→spine"; a link of two leaves is "leaf→leaf"."""
-    tiers = defaultdict[str, set[Ends]](set)
-    for *classes, links in classes_of(graph).edges(data="links"):
-        lower, upper = (node_class.name.split()[-1] for node_class in sorted(classes))
-        if min(node_class.tier for node_class in classes):  # hosts have tier 0
-            tiers[f"{lower}→{upper}"] |= {link.ends for link in links}
-            tiers[f"{upper}→{lower}"] |= {link.ends[::-1] for link in links}
-    return dict(tiers)
 
 
 def links_used(tiers: Mapping[str, set[Ends]], links: Sequence[LinkRecord]) -> dict[str, dict[str, int]]:

@@ -12,7 +12,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.sim.checks.bottleneck import Ends, links_used, tier_links
+from netfold.sim.checks.bottleneck import Ends, links_used
 from netfold.sim.checks.checks import Ending, leak_warnings
 from netfold.sim.collectives.collective import RunContext, collectives
 from netfold.sim.engine.engine import Engine
@@ -42,6 +42,7 @@ from netfold.sim.workload.fusion_rules import Cost, Costs, predict
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.layers import is_vector, layers_of
 from netfold.sim.workload.workload_keys import Training, Workloads
+from netfold.topologies.drawing_layout import tier_links
 from netfold.units import PS_PER_US
 
 # Applies a fault plan to a running network, and counts the faults that it injected.

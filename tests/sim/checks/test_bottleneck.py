@@ -19,7 +19,6 @@ from netfold.sim.checks.bottleneck import (
     Piece,
     critical_path,
     network_time,
-    tier_links,
 )
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import Job, Segment, Sender, losses
@@ -27,6 +26,7 @@ from netfold.sim.engine.engine_views import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.results.records import PhaseRecord, RoundRecord
+from netfold.topologies.drawing_layout import tier_links
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.fat_tree import FatTree
 from netfold.topologies.kinds.torus import Torus
