@@ -117,8 +117,12 @@ class Budget:
         )
         for name, (cpu_s, _) in sorted(self._tests.items(), key=lambda item: -item[1][0])[:DEAREST]:
             terminalreporter.write_line(f"{cpu_s:6.2f}  {name}")
-        for complaint in self._complaints():
-            terminalreporter.write_line(complaint, red=True)
+
+    def pytest_unconfigure(self) -> None:
+        """Say last why a run failed in which all tests passed: the end of a log is what people see."""
+        if not hasattr(self._config, "workeroutput"):
+            for complaint in self._complaints():
+                print(complaint)
 
     def _measure_processor(self) -> None:
         """At the beginning and at the end, in each process: cores are slower while others work, too."""

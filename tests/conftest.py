@@ -51,9 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests out of garbage collection, which would look at all of them again and again."""
+    """Leave modules and tests out of garbage collection, which would look at all of them again and again.
+
+    Each simulated variant freezes and thaws objects, too: its thaw would undo this.
+    """
     gc.collect()
     gc.freeze()
+    gc.unfreeze = lambda: None
 
 
 _TABLES: dict[tuple[str, int], NDArray[np.uint8]] = {}
