@@ -36,7 +36,7 @@ from tests.soak.language import language
 from tests.soak.values import Section
 
 TEXTS = {"topohub": {"name": "topozoo/Abilene"}}  # keys that no counting finds
-SIDES_MAX = 4  # of a count in a list
+SIDES_MAX = 4  # of a count, which may also be that of all hosts or of half of them
 
 
 @cache
@@ -68,7 +68,7 @@ def _is_needed(field: Field[Any]) -> bool:
 def _values(field: Field[Any], hosts: int) -> Iterator[Any]:
     """What a count, or a list of counts, may be."""
     if not type_of(field).startswith("tuple"):
-        yield from range(1, hosts + 1)
+        yield from (*range(1, SIDES_MAX + 1), hosts // 2, hosts)
         return
     for length in (1, 2):
         yield from itertools.product(range(2, SIDES_MAX + 1), repeat=length)
