@@ -89,6 +89,11 @@ class HostCollective(CollectiveSection):
         raise TypeError(f"{type(self).__name__} has no method `schedule`, which says who sends what to whom")
 
     @property
+    def window_packets(self) -> int:
+        """Packets a host may have outstanding to another host."""
+        return self.window
+
+    @property
     def path_in_words(self) -> str:
         """Where words are, in messages about one of them: "around the ring"."""
         return "between hosts"
@@ -188,11 +193,11 @@ class ChunkedCollective(HostCollective):
     def warnings(self) -> tuple[str, ...]:
         """A warning if a connection cannot send a chunk while the one before is on its way."""
         packets = -(-self.chunk_words // frame_of(self.frame).elements)
-        if 2 * packets <= self.window:
+        if 2 * packets <= self.window_packets:
             return ()
         return (
             f"a chunk of {SIZE.format(self.chunk)} is {packets} packets, more than half of a window of "
-            f"{self.window}: a connection waits for the delivery of every chunk; use a smaller "
+            f"{self.window_packets}: a connection waits for the delivery of every chunk; use a smaller "
             "collective.chunk, or a larger collective.window",
         )
 
@@ -239,7 +244,7 @@ def resolve_as(
     location, network, frame = job.location, job.site.network, frame_of(collective.frame)
     workers = len(job.hosts)
     check_workers(location, job.codec, workers, "wrap")
-    if collective.window < collective.ack_every:
+    if collective.window_packets < collective.ack_every:
         raise location.job_error(
             "collective.window",
             f"a window of {collective.window} packets is smaller than ack_every, {collective.ack_every}: "
@@ -250,13 +255,13 @@ def resolve_as(
         frame = with_members(frame, workers, per_packet=False)
     routed = Routed.by_seed(outline, network, nodes or job.nodes, location.scenario.seed, job.index)
     asked_ps = collective.timeout if isinstance(collective.timeout, int) else None
-    window = Window(frame, collective.window, frame.ack_bytes)
+    window = Window(frame, collective.window_packets, frame.ack_bytes)
     timeout_ps = timeout_of(routed, window, job.buckets_in_flight, asked_ps, location)
     plan = make_plan(
         kind=collective.kind,
         sender=Sender(
             frame,
-            collective.window,
+            collective.window_packets,
             timeout_ps,
             collective.ack_every,
             timeout_max_ps=timeout_ps << BACKOFF_MAX,

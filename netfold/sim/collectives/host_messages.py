@@ -612,7 +612,7 @@ def scheduled(
         return host_bound_of(schedule, routed(plan, network, nodes, seed, job), plan.sender)
 
     def predict(plan: HostPlan, network: Network, nodes: Sequence[int], seed: int, job: int) -> PredictedTime:
-        return prediction_of(routed(plan, network, nodes, seed, job), plan.sender.frame)
+        return prediction_of(routed(plan, network, nodes, seed, job), plan.sender)
 
     return CollectiveSpec(
         kind,

@@ -6,11 +6,13 @@ An estimate of the time is that of the busiest link, or that of the longest chai
 delays, whichever is longer. It is no bound: all transfers of one level begin together in it, so a run can be
 faster. It assumes that links are idle and full duplex; that no window limits what is sent; and that packets
 take no time on the wire besides that of their words. If a schedule is pipelined, all transfers are under way
-at the same time, and the delays are added to the time of the link on which all together put the most.
+at the same time once the first block has passed all levels. To the time of the link on which all together put
+the most, the delays are then added, and what the first block takes longer than on this link.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Carrier
 from netfold.sim.collectives.transfers import Flow, Outline
-from netfold.sim.engine.engine_data import Frame
+from netfold.sim.engine.engine_data import Frame, Sender
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
     Busiest,
@@ -226,14 +228,17 @@ def pace_of(routed: Routed, frame: Frame) -> Pace:
     return Pace(PS_PER_S / word_ps if word_ps else float(PS_PER_S), latency_ps, rate.busiest)
 
 
-def prediction_of(routed: Routed, frame: Frame) -> PredictedTime:
+def prediction_of(routed: Routed, sender: Sender) -> PredictedTime:
     """The time of messages of many packets, which nobody takes time to merge.
 
     Its latency is that of the longest chain of transfers: delays, and the packet that each link but the
-    slowest passes on once it has all of it. What pipelines take to fill is left out.
+    slowest passes on once it has all of it. The first block of a pipeline passes all levels by itself.
     """
+    frame = sender.frame
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-    rate = _rate_of(routed, packet_bytes, 8 * packet_bytes / frame.elements, is_free=True)
+    # Workers receive as much as they send, so a link carries the acknowledgements of as many packets.
+    sent_bytes = packet_bytes + frame.ack_bytes / sender.ack_every
+    rate = _rate_of(routed, packet_bytes, 8 * sent_bytes / frame.elements, is_free=True)
     ways_ps = []
     for way in routed.paths.values():
         packet_ps = [link_time_ps(routed.network, link, packet_bytes) for link in way.outbound]
@@ -241,8 +246,10 @@ def prediction_of(routed: Routed, frame: Frame) -> PredictedTime:
         ways_ps.append(delays_ps + sum(packet_ps) - max(packet_ps))
     of_flows_ps = np.array(ways_ps, np.float64)
     latency_ps = _longest_chain(routed, [of_flows_ps[flows] for flows in routed.flows], occupies=False)
-    word_ps = rate.busiest_ps if routed.outline.is_pipelined else rate.in_turn_ps
-    return PredictedTime(latency_ps, word_ps, rate.busiest_ps)
+    word_ps, block_words = rate.in_turn_ps, math.inf
+    if routed.outline.is_pipelined:
+        word_ps, block_words = max(word_ps, rate.busiest_ps), routed.outline.block_words
+    return PredictedTime(latency_ps, word_ps, rate.busiest_ps, block_words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +306,10 @@ def estimate_of(
     ways_of_levels_ps = [ways_ps[flows] for flows in routed.flows]
     latency_s = _longest_chain(routed, ways_of_levels_ps, occupies=False) / PS_PER_S
     busy_s, chain_s = (words * time_ps / PS_PER_S for time_ps in (rate.busiest_ps, rate.in_turn_ps))
-    seconds = latency_s + busy_s if outline.is_pipelined else max(busy_s, latency_s + chain_s)
+    seconds = max(busy_s, latency_s + chain_s)
+    if outline.is_pipelined:
+        first = min(1.0, outline.block_words / words)  # share of the block that passes all levels by itself
+        seconds = latency_s + busy_s + first * max(0.0, chain_s - busy_s)
     return Estimate(seconds, network.link_names[rate.busiest.link], busy_s, latency_s)
 
 

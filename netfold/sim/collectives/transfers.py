@@ -63,6 +63,8 @@ class Transfers:
     """Equal cuts of a message that take the same steps, one behind the other."""
     is_pipelined: bool = False
     """Whether long messages keep all links busy at the same time, as pieces follow one another."""
+    block_words: int = 0
+    """Words of a piece of a long message, where a schedule is pipelined by pieces."""
     shares_windows: bool = True
     """Whether all that one worker sends another on one channel shares a window."""
     cuts: Shares | None = None
@@ -355,6 +357,7 @@ def outline_of(transfers: Transfers) -> Outline:
         tuple(levels),
         transfers.is_pipelined,
         transfers.last_merges,
+        transfers.block_words,
         at_once=at_once_of(levels),
         windows=at_once_of(levels) if transfers.shares_windows else _all_of(levels),
     )

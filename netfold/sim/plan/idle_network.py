@@ -299,9 +299,13 @@ class PredictedTime(NamedTuple):
     """Time of each word besides."""
     link_word_ps: float
     """Time of each word on the busiest link, which hides the delays while it is never idle."""
+    block_words: float = math.inf
+    """Words of the first block of a pipeline, behind which only the busiest link counts."""
 
     def time_ps(self, words: float) -> float:
-        return max(self.latency_ps + words * self.word_ps, words * self.link_word_ps)
+        first = min(words, self.block_words)
+        in_turn_ps = self.latency_ps + first * self.word_ps + (words - first) * self.link_word_ps
+        return max(in_turn_ps, words * self.link_word_ps)
 
 
 def job_pace(network: Network, job: Job, *others: Job) -> Pace:

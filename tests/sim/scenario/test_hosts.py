@@ -80,6 +80,29 @@ def test_chunks_are_words_and_a_note_says_if_they_fill_the_window(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "packets"),
+    [
+        ("", 256),  # four chunks of 64 packets
+        (", chunk: 256KiB", 1024),
+        (", chunk: 4KiB", 256),
+        (", frame: {words: 1024, overhead: 82B}", 64),
+        (", frame: {words: 8192, overhead: 82B}", 16),  # as an acknowledgement is for so many
+        (", window: 512", 512),
+    ],
+)
+def test_by_default_the_window_of_a_tree_is_four_chunks(tmp_path: Path, keys: str, packets: int) -> None:
+    plan = job_plan(only(tmp_path, f"collective={{kind: tree{keys}}}", text=TEXT)).collective
+    assert plan.sender is not None
+    assert plan.sender.window == packets
+    assert plan.settled["window"] == packets
+
+
+def test_a_window_is_auto_or_a_number(tmp_path: Path) -> None:
+    told = refused(tmp_path, "collective={kind: tree, window: 0}", text=TEXT)
+    assert "must be auto or a number of packets, at least 1; found 0" in told
+
+
 def test_the_timeout_covers_the_waiting_at_a_server(tmp_path: Path) -> None:
     """Windows of all workers meet on its link: 3 · 512 packets of up to 1126 B, and the way."""
     told = refused(tmp_path, "collective={kind: parameter_server, timeout: 138us}", text=TEXT)

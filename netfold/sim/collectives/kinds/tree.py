@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.topology_order import Orders, tree_orders
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
 from netfold.sim.engine.engine_data import NONE
+from netfold.sim.keys import Count, named_or_count
+from netfold.sim.plan.plan import frame_of
 from netfold.topologies.network import Network
 
 # Each tree has an equal share of the message, cut into chunks. A worker merges a chunk of its first child,
@@ -35,6 +37,10 @@ from netfold.topologies.network import Network
 #
 # A codec's own merge (HOST) cuts a message into as many parts for each tree as it is links deep, up and down:
 # then half of the links of a way are at work at a time.
+
+
+CHUNKS_AHEAD = 4  # as few as keep links busy: see `window`
+LEAST_WORDS = 1 << 14
 
 
 class BinaryTree(NamedTuple):
@@ -99,6 +105,9 @@ class Tree(ChunkedCollective):
 
     recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedCollective.recorded_always, "chunk")
     kind: Literal["tree"]
+    window: Annotated[Count | Literal["auto"], named_or_count(("auto",), "packets")] = "auto"  # type: ignore[assignment]
+    """Packets a host may have outstanding to another host. auto: four chunks, at least 256KiB; with
+    more, chunks that are sent ahead delay chunks that others wait for."""
     trees: Literal[1, 2] = 2
     """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""
 
@@ -110,6 +119,18 @@ class Tree(ChunkedCollective):
         return tree_orders(network, nodes, self.trees) if self.order == "topology" else ()
 
     @property
+    def window_packets(self) -> int:
+        """Packets a host may have outstanding to another host."""
+        if isinstance(self.window, int):
+            return self.window
+        words = CHUNKS_AHEAD * max(self.chunk_words, LEAST_WORDS)
+        return max(self.ack_every, -(-words // frame_of(self.frame).elements))
+
+    def settled(self, workers: int) -> Mapping[str, str | int]:
+        """The window."""
+        return {"window": self.window_packets}
+
+    @property
     def path_in_words(self) -> str:
         """Where words are."""
         return f"on {self.trees} trees" if self.trees > 1 else "on the tree"
@@ -119,7 +140,14 @@ class Tree(ChunkedCollective):
         pieces = 2 * (workers.bit_length() - 1) if by_codec else -(-words // (self.trees * self.chunk_words))
         pieces = max(1, pieces)
         steps = _steps([binary_tree(workers, number) for number in range(self.trees)])
-        return Transfers(workers, self.trees * pieces, steps, pieces=pieces, is_pipelined=True)
+        return Transfers(
+            workers,
+            self.trees * pieces,
+            steps,
+            pieces=pieces,
+            is_pipelined=True,
+            block_words=self.trees * self.chunk_words,
+        )
 
 
 def _steps(trees: list[BinaryTree]) -> Iterator[Step]:
