@@ -32,6 +32,8 @@ class SizeLine(NamedTuple):
     simulated: tuple[SizePoint, ...]
     predicted: tuple[tuple[float, float], ...]
     """Size in bytes and time in µs; it begins at the largest size that was simulated."""
+    off: float
+    """How far the largest simulated time is from what is predicted from the size before, as a share of it."""
 
 
 def size_lines(groups: Sequence[Group]) -> list[SizeLine]:
@@ -52,7 +54,8 @@ def size_lines(groups: Sequence[Group]) -> list[SizeLine]:
         sizes.sort(key=lambda size: size[0])
         if sizes[0][0].size_bytes < sizes[-1][0].size_bytes:
             simulated = tuple(point for point, _ in sizes)
-            lines.append(SizeLine(name, places[name], simulated, _beyond(*sizes[-1])))
+            off = abs(_lacks_us(*sizes[-1]) - _lacks_us(*sizes[-2])) / simulated[-1].time_us
+            lines.append(SizeLine(name, places[name], simulated, _beyond(*sizes[-1]), off))
     return lines
 
 
@@ -63,10 +66,15 @@ def _point(variant: Mapping[str, Any]) -> SizePoint:
     return SizePoint(DENSE_ELEMENT_BYTES * metrics["elements"], time_us, *span)
 
 
+def _lacks_us(point: SizePoint, variant: Mapping[str, Any]) -> float:
+    """What the closed form lacks of a simulated time."""
+    return float(point.time_us - variant["metrics"]["predicted_time_us"])
+
+
 def _beyond(last: SizePoint, variant: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     """What is predicted from the largest size on."""
-    more_us = last.time_us - variant["metrics"]["predicted_time_us"]
-    larger = [(size, us + more_us) for size, us in variant["predictions"] if size > last.size_bytes]
+    lacks_us = _lacks_us(last, variant)
+    larger = [(size, us + lacks_us) for size, us in variant["predictions"] if size > last.size_bytes]
     return ((last.size_bytes, last.time_us), *larger)
 
 
@@ -84,4 +92,11 @@ def _outlook(lines: Sequence[SizeLine]) -> str:
     ratio = words.times(words.ratio(slowest_us, ends[0][0]))
     before = f", {ratio} as fast as {slowest} ({words.time(slowest_us)})" * (slowest not in tied)
     size = words.scaled(lines[0].predicted[-1][0], "B")
-    return f"{size}, predicted: {listed(tied)}, {best}{before}"
+    return f"{size}, predicted: {listed(tied)}, {best}{before}; {_sureness(lines)}"
+
+
+def _sureness(lines: Sequence[SizeLine]) -> str:
+    """How near predictions in the same way are to the largest messages that were simulated."""
+    worst = max(lines, key=lambda line: line.off)
+    before, last = (words.scaled(point.size_bytes, "B") for point in worst.simulated[-2:])
+    return f"{last}, predicted in the same way from {before}, is at most {words.percent(worst.off)} off"
