@@ -300,7 +300,7 @@ def check_job(
     """
     examined = journal.with_words()
     checks = {
-        "decodes": lambda: decodes(examined, ending),
+        "decodes": lambda: decodes(journal, ending),
         "sum_is_right": lambda: sum_is_right(job.codec, examined),
         "merges_are_exact": lambda: merges_are_exact(job, examined, points),
         "merges_are_right": lambda: merges_are_right(examined),
@@ -314,7 +314,7 @@ def check_job(
     records = run_checks(job.label, checks)
     if len(examined.rounds) < len(journal.rounds):
         records = _of_part(records, examined.rounds, journal.rounds)
-    unfinished = {"nothing_lost"} | (set() if examined.rounds else {"decodes", "sum_is_right"})
+    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"decodes", "sum_is_right"})
     return [
         CheckRecord(job.label, "finishes", ending.verdict, ending.detail),
         *(

@@ -266,8 +266,8 @@ class SampledPayload(Option):
     """Values in the packets of some buckets of each step."""
 
     sample: Count
-    """Every so many-th bucket of a step has its values in its packets. The seed and the step decide which
-    bucket is the first, so that in as many steps each bucket has its turn. Of fewer buckets it is one."""
+    """Of so many buckets of a step, one after another, packets of one carry its values. The seed and the step
+    decide which, so that in as many steps each bucket has its turn. Of fewer buckets it is one, too."""
 
 
 def _read_payload(value: object) -> object:
@@ -364,7 +364,7 @@ class SyntheticSpec(RandomValues):
         if isinstance(self.payload, SampledPayload) and self.payload.sample > 1:
             every = min(self.payload.sample, bucket_count(self.tensors, self.fusion.outline))
             if every == 1:
-                return ("a step has one bucket, so all packets carry words: the key 'bucket' divides it",)
+                return ("a step has one bucket, so all packets carry words: 'bucket' is the size of buckets",)
             return (f"packets of one bucket in {every} carry words: the sums of the others are not checked",)
         return () if words_every(self) else ("packets carry no words: sums are not checked",)
 
