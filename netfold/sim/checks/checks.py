@@ -217,7 +217,7 @@ class Journal:
         self.findings.append(replace(findings, drift=None))
 
     def with_words(self) -> Journal:
-        """Its rounds whose packets carry words, and their findings."""
+        # Its rounds whose packets carry words, and their findings.
         rounds = [record for record in self.rounds if record.merges_verified is not None]
         return replace(self, rounds=rounds, findings=[each for each in self.findings if each.is_checked])
 
