@@ -89,6 +89,11 @@ class HostCollective(CollectiveSection):
         raise TypeError(f"{type(self).__name__} has no method `schedule`, which says who sends what to whom")
 
     @property
+    def block_words(self) -> int:
+        """Words of a long message that pass a pipelined schedule as one block; 0: unknown."""
+        return 0
+
+    @property
     def window_packets(self) -> int:
         """Packets a host may have outstanding to another host."""
         return self.window
@@ -127,7 +132,7 @@ class HostCollective(CollectiveSection):
         return _kept(
             _OUTLINES,
             (self._name(), workers, by_codec, orders),
-            lambda: outline_of(self.placed(workers, 0, by_codec, orders)),
+            lambda: outline_of(self.placed(workers, 0, by_codec, orders), self.block_words),
         )
 
     def cut(self, workers: int, words: int = 0, by_codec: bool = False, orders: Orders = ()) -> Cut:

@@ -63,8 +63,6 @@ class Transfers:
     """Equal cuts of a message that take the same steps, one behind the other."""
     is_pipelined: bool = False
     """Whether long messages keep all links busy at the same time, as pieces follow one another."""
-    block_words: int = 0
-    """Words of a piece of a long message, where a schedule is pipelined by pieces."""
     shares_windows: bool = True
     """Whether all that one worker sends another on one channel shares a window."""
     cuts: Shares | None = None
@@ -322,8 +320,11 @@ class Outline:
         return sum(level.times for level in self.levels)
 
 
-def outline_of(transfers: Transfers) -> Outline:
-    """What a schedule comes to; nothing is kept of equal steps but their number."""
+def outline_of(transfers: Transfers, block_words: int = 0) -> Outline:
+    """What a schedule comes to; nothing is kept of equal steps but their number.
+
+    `block_words` as in an `Outline`.
+    """
     share = transfers.holds or Fraction(1, transfers.cells)
     edges = None if transfers.cuts is None else np.array([float(edge) for edge in transfers.cuts])
     steps: dict[int, list[Step]] = {}
@@ -357,7 +358,7 @@ def outline_of(transfers: Transfers) -> Outline:
         tuple(levels),
         transfers.is_pipelined,
         transfers.last_merges,
-        transfers.block_words,
+        block_words,
         at_once=at_once_of(levels),
         windows=at_once_of(levels) if transfers.shares_windows else _all_of(levels),
     )

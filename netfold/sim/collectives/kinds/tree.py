@@ -119,6 +119,11 @@ class Tree(ChunkedCollective):
         return tree_orders(network, nodes, self.trees) if self.order == "topology" else ()
 
     @property
+    def block_words(self) -> int:
+        """A chunk for each tree."""
+        return self.trees * self.chunk_words
+
+    @property
     def window_packets(self) -> int:
         """Packets a host may have outstanding to another host."""
         if isinstance(self.window, int):
@@ -140,14 +145,7 @@ class Tree(ChunkedCollective):
         pieces = 2 * (workers.bit_length() - 1) if by_codec else -(-words // (self.trees * self.chunk_words))
         pieces = max(1, pieces)
         steps = _steps([binary_tree(workers, number) for number in range(self.trees)])
-        return Transfers(
-            workers,
-            self.trees * pieces,
-            steps,
-            pieces=pieces,
-            is_pipelined=True,
-            block_words=self.trees * self.chunk_words,
-        )
+        return Transfers(workers, self.trees * pieces, steps, pieces=pieces, is_pipelined=True)
 
 
 def _steps(trees: list[BinaryTree]) -> Iterator[Step]:
