@@ -93,8 +93,7 @@ class HostCollective(CollectiveSection):
         """Words of a long message that pass a pipelined schedule as one block; 0: unknown."""
         return 0
 
-    @property
-    def window_packets(self) -> int:
+    def window_packets(self, routed: Routed) -> int:
         """Packets a host may have outstanding to another host."""
         return self.window
 
@@ -198,11 +197,11 @@ class ChunkedCollective(HostCollective):
     def warnings(self) -> tuple[str, ...]:
         """A warning if a connection cannot send a chunk while the one before is on its way."""
         packets = -(-self.chunk_words // frame_of(self.frame).elements)
-        if 2 * packets <= self.window_packets:
+        if not isinstance(self.window, int) or 2 * packets <= self.window:
             return ()
         return (
             f"a chunk of {SIZE.format(self.chunk)} is {packets} packets, more than half of a window of "
-            f"{self.window_packets}: a connection waits for the delivery of every chunk; use a smaller "
+            f"{self.window}: a connection waits for the delivery of every chunk; use a smaller "
             "collective.chunk, or a larger collective.window",
         )
 
@@ -249,24 +248,25 @@ def resolve_as(
     location, network, frame = job.location, job.site.network, frame_of(collective.frame)
     workers = len(job.hosts)
     check_workers(location, job.codec, workers, "wrap")
-    if collective.window_packets < collective.ack_every:
+    routed = Routed.by_seed(outline, network, nodes or job.nodes, location.scenario.seed, job.index)
+    window_packets = collective.window_packets(routed)
+    if window_packets < collective.ack_every:
         raise location.job_error(
             "collective.window",
-            f"a window of {collective.window} packets is smaller than ack_every, {collective.ack_every}: "
+            f"a window of {window_packets} packets is smaller than ack_every, {collective.ack_every}: "
             "it would be full before an acknowledgement is sent",
             f"use at least {collective.ack_every}",
         )
     if job.codec.may_be_absent:
         frame = with_members(frame, workers, per_packet=False)
-    routed = Routed.by_seed(outline, network, nodes or job.nodes, location.scenario.seed, job.index)
     asked_ps = collective.timeout if isinstance(collective.timeout, int) else None
-    window = Window(frame, collective.window_packets, frame.ack_bytes)
+    window = Window(frame, window_packets, frame.ack_bytes)
     timeout_ps = timeout_of(routed, window, job.buckets_in_flight, asked_ps, location)
     plan = make_plan(
         kind=collective.kind,
         sender=Sender(
             frame,
-            collective.window_packets,
+            window_packets,
             timeout_ps,
             collective.ack_every,
             timeout_max_ps=timeout_ps << BACKOFF_MAX,
@@ -274,7 +274,7 @@ def resolve_as(
         ),
         held_bytes=_HELD_BYTES + collective.held_bytes(workers),
         tables_bytes=_tables_bytes(collective, job) if tables is None else tables,
-        settled={"timeout": TIME.format(timeout_ps), **collective.settled(workers)},
+        settled={"timeout": TIME.format(timeout_ps), "window": window_packets, **collective.settled(workers)},
         collective=collective,
     )
     ways = [way.outbound for way in routed.paths.values()]

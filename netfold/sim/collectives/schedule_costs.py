@@ -111,6 +111,15 @@ class Routed:
         paths = tuple(way for way, count in zip(self.paths.values(), sent, strict=True) if count)
         return Traffic(paths, {int(link): float(load[link]) for link in np.flatnonzero(load)})
 
+    def packets_on_the_way(self, frame: Frame) -> int:
+        """Packets that a path carries in a round trip where nothing waits, at most."""
+        most, lone = 0, Window(frame, 1, frame.ack_bytes)
+        for way in self.paths.values():
+            trip_ps = full_window_trip_ps(self.network, Traffic((way,), {}), lone)
+            rates_bps = (int(self.network.rate_bps[link]) for link in way.outbound)
+            most = max(most, trip_ps * min(rates_bps, default=0))
+        return most // (8 * frame.wire_bytes(frame.elements, first=False, last=False) * PS_PER_S)
+
     def all_traffic(self, copies: int) -> Traffic:
         """The messages of so many collectives that may be under way at the same time.
 

@@ -98,6 +98,14 @@ def test_by_default_the_window_of_a_tree_is_four_chunks(tmp_path: Path, keys: st
     assert plan.settled["window"] == packets
 
 
+def test_the_window_of_a_tree_is_a_quarter_of_what_is_on_the_way_on_long_links(tmp_path: Path) -> None:
+    """A packet takes 22.12 ns a link, its acknowledgement 1.72 ns, and each of four delays 10 us."""
+    far = "topology={kind: star, hosts: 8, rate: 400Gbps, delay: 10us, switch: ideal}"
+    plan = job_plan(only(tmp_path, far, "collective={kind: tree}", text=TEXT)).collective
+    assert plan.sender is not None
+    assert plan.sender.window == 453  # 40,047.68 / 22.12 = 1810, and a quarter of them
+
+
 def test_a_window_is_auto_or_a_number(tmp_path: Path) -> None:
     told = refused(tmp_path, "collective={kind: tree, window: 0}", text=TEXT)
     assert "must be auto or a number of packets, at least 1; found 0" in told

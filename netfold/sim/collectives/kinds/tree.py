@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.collectives.host_collective import ChunkedCollective
 from netfold.sim.collectives.host_messages import scheduled
+from netfold.sim.collectives.schedule_costs import Routed
 from netfold.sim.collectives.topology_order import Orders, tree_orders
 from netfold.sim.collectives.transfers import Ints, Step, Transfers
 from netfold.sim.engine.engine_data import NONE
@@ -41,6 +42,7 @@ from netfold.topologies.network import Network
 
 CHUNKS_AHEAD = 4  # as few as keep links busy: see `window`
 LEAST_WORDS = 1 << 14
+SENT_AT_ONCE = 4  # streams of a worker, at most: to a parent in both trees, and to two children in one
 
 
 class BinaryTree(NamedTuple):
@@ -106,8 +108,9 @@ class Tree(ChunkedCollective):
     recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedCollective.recorded_always, "chunk")
     kind: Literal["tree"]
     window: Annotated[Count | Literal["auto"], named_or_count(("auto",), "packets")] = "auto"  # type: ignore[assignment]
-    """Packets a host may have outstanding to another host. auto: four chunks, at least 256KiB; with
-    more, chunks that are sent ahead delay chunks that others wait for."""
+    """Packets a host may have outstanding to another host. auto: four chunks, at least 256KiB, or a quarter
+    of what a path carries in a round trip if that is more; with a larger window, chunks that are sent ahead
+    delay chunks that others wait for."""
     trees: Literal[1, 2] = 2
     """2: each tree carries half of the words, and no worker has children in both; 1: one carries all."""
 
@@ -123,17 +126,14 @@ class Tree(ChunkedCollective):
         """A chunk for each tree."""
         return self.trees * self.chunk_words
 
-    @property
-    def window_packets(self) -> int:
+    def window_packets(self, routed: Routed) -> int:
         """Packets a host may have outstanding to another host."""
         if isinstance(self.window, int):
             return self.window
+        frame = frame_of(self.frame)
         words = CHUNKS_AHEAD * max(self.chunk_words, LEAST_WORDS)
-        return max(self.ack_every, -(-words // frame_of(self.frame).elements))
-
-    def settled(self, workers: int) -> Mapping[str, str | int]:
-        """The window."""
-        return {"window": self.window_packets}
+        on_the_way = -(-routed.packets_on_the_way(frame) // SENT_AT_ONCE)
+        return max(self.ack_every, on_the_way, -(-words // frame.elements))
 
     @property
     def path_in_words(self) -> str:
