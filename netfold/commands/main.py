@@ -241,7 +241,7 @@ def run(  # noqa: PLR0913  one argument an option
     assert outcome.run_dir is not None
     is_good = kind(outcome.summary["verdict"]) in GOOD
     if is_good and not (as_json or quiet):
-        print_line(f"To see what would shorten it: netfold explain {shlex.quote(str(outcome.run_dir))}")
+        print_line(f"Advice: netfold explain {shlex.quote(str(outcome.run_dir))}")
     report_printed(outcome.run_dir, not no_report, as_json or quiet)
     exit_with(is_good)
 

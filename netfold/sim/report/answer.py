@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from netfold.errors import NAMES_SHOWN
 from netfold.sim.report import words
 from netfold.sim.report.bottleneck_text import because, sentence, short
-from netfold.sim.report.bottleneck_text import place as place_of
 from netfold.sim.report.words import format_value
-from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
+from netfold.sim.results.metrics import has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind, worst
 from netfold.sim.workload.training_keys import ScoreMetric, metric_named
 from netfold.sim.workload.workload_keys import CHOICES
@@ -478,7 +477,7 @@ def legend(groups: Sequence[Group]) -> str:
     names = f"{', '.join(named[:GROUPS_MAX])}{', …' if len(named) > GROUPS_MAX else ''}"
     by = " or ".join(dict.fromkeys(group.question.by for group in groups))
     within = ", within variants of equal workload" if len(groups) > 1 else ""
-    return f"× baseline: how many times as fast as {names}, by {by}{within}"
+    return f"× baseline: speedup over {names}, by {by}{within}"
 
 
 def spreads(groups: Sequence[Group]) -> list[str]:
@@ -499,17 +498,21 @@ def spreads(groups: Sequence[Group]) -> list[str]:
 
 
 def answers(groups: Sequence[Group]) -> list[str]:
-    """One sentence on every group: the answer to its question."""
+    """The answer to the question of every group, a sentence each line."""
     texts = [text for group in groups if (text := answer(group))]
     if (more := len(texts) - GROUPS_MAX) > 0:
         texts[GROUPS_MAX:] = [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
-    return texts
+    return [sentence for text in texts for sentence in text.splitlines()]
 
 
 def answer(group: Group) -> str:
-    """Which variants come first, with what, how far before the baseline and the next; which miss a target."""
-    text = _outcome(group) if _first(group) else _nobody(group)
-    return f"{group.label}: {text}" if group.label and text else text
+    """Which variants come first, with what, how far before the baseline and the next; which miss a target.
+
+    Further lines say what is best where in a grid, and what networks cost.
+    """
+    texts = [_outcome(group), _best_of_each(group), _costs(group)] if _first(group) else [_nobody(group)]
+    label = f"{group.label}: " if group.label else ""
+    return "\n".join(f"{label}{text}" for text in texts if text)
 
 
 def _outcome(group: Group) -> str:
@@ -540,30 +543,23 @@ def _outcome(group: Group) -> str:
     if baseline is not None:
         text += f"; {group.name(first[0])} is " if is_blurred else ", "
         text += _gain(group, first[0], baseline)
-    text += _networks(group, first)
     following = _following(group)
     if following and following != [baseline]:
         verb = "is" if len(following) == 1 else "are"
         text += f"; next {verb} {_names(group, following)}, {_behind(group, first[0], following[0])}"
-    return text + _best_of_each(group) + _left_out(group)
+    return text + _left_out(group)
 
 
-def _networks(group: Group, first: Sequence[Entry]) -> str:
-    """What networks of different prices cost, and the bottleneck of the fastest and of the baseline."""
+def _costs(group: Group) -> str:
+    """What networks of different prices cost."""
     costs = [variant["metrics"].get("cost_usd") for variant in group.sound]
     if None in costs or len(set(costs)) < 2:
         return ""
     prices: dict[str, list[str]] = {}
-    for variant in first:
+    for variant in _first(group):
         prices.setdefault(words.money(variant["metrics"]["cost_usd"]), []).append(group.name(variant))
     texts = [f"{listed(names)} cost{'s' * (len(names) == 1)} {price}" for price, names in prices.items()]
-    limits = [
-        f"{place_of(variant['bounds'][0])} of {group.name(variant)}"
-        for variant in (first[0], _other_baseline(group))
-        if variant is not None and variant.get("bounds")
-    ]
-    least, most = words.money(min(costs)), words.money(max(costs))
-    return f"; {', '.join(texts)}, all networks {least} to {most}; bottleneck: {', '.join(limits)}"
+    return f"{', '.join(texts)}, all networks {words.money(min(costs))} to {words.money(max(costs))}"
 
 
 def _left_out(group: Group) -> str:
@@ -685,7 +681,7 @@ def _best_of_each(group: Group) -> str:
         f"{best} for {_where(list(won), len(rows))}{_gains(list(won.values()))}" for best, won in wins.items()
     ]
     superlative = "best" if group.question is SCORE_AT_TIME else "fastest"
-    of_what = f"; {superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
+    of_what = f"{superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
     return of_what if told else ""
 
 
@@ -724,19 +720,20 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def details(group: Group) -> str:
-    """What the first variant costs in quality, why it is first, and what holds it back."""
+def details(group: Group, *, is_brief: bool = False) -> str:
+    """What the first variant costs in quality, why it is first and, unless brief, what holds it back."""
     first = next(iter(_first(group)), None)
     if first is None:
         return ""
-    baseline, parts = _other_baseline(group), [_quality(group, first), _within_error(group, first)]
+    baseline, parts = _other_baseline(group), [_quality(group, first, is_brief), _within_error(group, first)]
     if kind(first["verdict"]) != "pass":
         parts.insert(0, first["verdict"])
     if baseline is not None and group.question is STEP_TIME:
         parts.append(
             because(first.get("bounds", ()), baseline.get("bounds", ()), other_name=group.name(baseline))
         )
-    parts.append(sentence(first.get("bounds", ())))
+    if not is_brief:
+        parts.append(sentence(first.get("bounds", ())))
     told = "; ".join(part for part in parts if part)
     return f"{first['name']}: {told}" if told else ""
 
@@ -755,42 +752,32 @@ def _within_error(group: Group, first: Entry) -> str:
     return text + ("" if is_long else " (of long messages; short ones were not compared)")
 
 
+def _last_scores(group: Group, first: Entry) -> str:
+    """The score of the first variant at the end, and those of the others, equal ones together."""
+    names: dict[str, list[str]] = {}
+    for variant in (first, *group.sound):
+        if (score := variant["metrics"].get("test_score")) is not None:
+            names.setdefault(words.score(group.score_metric.name, score), []).append(group.name(variant))
+    mine, *others = names
+    alike = [name for name in names[mine] if name != group.name(first)]
+    told = f", as {listed(alike) if others else 'all others'}" if alike else ""
+    text = f"{group.score_metric.name} at the end: {mine}{told}"
+    return "; ".join([text, *(f"{listed(names[score])}: {score}" for score in others[:NAMES_SHOWN])])
+
+
 _ROUNDING = 1e-13
 """NMSE below which sums are as near the exact ones as float32 sums: one rounding by 2⁻²⁴ is 3.6e-15."""
 
 
-def _quality(group: Group, first: Entry) -> str:
-    """What the sums and the score of the first variant lack."""
-    metrics, baseline, parts = first["metrics"], _other_baseline(group), []
-    if baseline is not None and group.question is not SCORE_AT_TIME:
-        score, other = metrics.get("test_score"), baseline["metrics"].get("test_score")
-        if score is not None and other is not None:
-            name = metrics["test_metric"]
-            parts.append(
-                f"{name} at the end: {words.score(name, score)}; "
-                f"of {baseline['name']}: {words.score(name, other)}"
-            )
+def _quality(group: Group, first: Entry, is_brief: bool) -> str:
+    """What the sums and the score of the first variant lack; not that sums are rounded, if brief."""
+    metrics, parts = first["metrics"], []
+    if metrics.get("test_score") is not None and group.question is not SCORE_AT_TIME:
+        parts.append(_last_scores(group, first))
     if "bit_exact" in metrics and is_lossy(metrics):
         error = metrics["nmse"]
         is_rounded = error is not None and error < _ROUNDING
         text = "its sums are rounded, as float32 sums are" if is_rounded else "its sums are not exact"
-        parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
+        if not (is_brief and is_rounded):
+            parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
     return "; ".join(parts)
-
-
-def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:
-    """A key of a variant's verdict and metrics, best first; bad verdicts and missing values come last.
-
-    `sort` is the name of an order, or what a group is ranked by.
-    """
-    metric = SORTS.get(sort) or BY_NAME[sort]
-
-    def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        value = metrics.get(metric.name)
-        is_more_better = metric.better == "higher"
-        if metric.name == "test_score" and value is not None:
-            is_more_better = metric_named(metrics["test_metric"]).more_is_better
-        signed = 0.0 if value is None else -value if is_more_better else value
-        return kind(verdict) not in GOOD, value is None, signed
-
-    return key

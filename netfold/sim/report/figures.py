@@ -16,7 +16,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import groups_in, order_key, times_baseline
+from netfold.sim.report.answer import groups_in, times_baseline
+from netfold.sim.report.columns import order_key
 from netfold.sim.report.heat_map import heat_map
 from netfold.sim.report.hover_text import Row, mark
 from netfold.sim.report.network_drawing import utilisation
