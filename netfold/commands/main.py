@@ -189,8 +189,8 @@ def run(  # noqa: PLR0913  one argument an option
 ) -> None:
     """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
 
-    It begins with the answer: which variant comes first, how far, and what holds it back. The table has the
-    columns that answer the question and fit into 100 characters; --columns shows others.
+    It begins with the answer: which variant comes first, and how far. The table has the columns that answer
+    the question and fit into 100 characters; --columns shows others.
 
     A variant's verdict is pass, "pass: sums not checked" (packets carry no words), approximate (all checks
     hold, and the codec reports how many elements are estimates), fail (a check does not hold, or a codec
