@@ -366,7 +366,10 @@ def _require_free_name(name: str) -> None:
 
 def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
     digests = {}
-    for name, content in {"scenario.yaml": _repeatable(run), **run.extra_files}.items():
+    for name, content in {
+        "scenario.yaml": repeatable(run.scenario_text, "run", run.seed, run.sets),
+        **run.extra_files,
+    }.items():
         _write_below(folder / name, content)
     for label, steps in run.kept.items():
         if steps:
@@ -395,13 +398,13 @@ def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
     files.write_files(folder, {name: to_json(record, indent) for name, record in records.items()} | tables)
 
 
-def _repeatable(run: RunData) -> bytes:
+def repeatable(scenario_text: bytes, verb: str, seed: int, sets: Sequence[str]) -> bytes:
     """The scenario as given; if values were set, with the command that sets them as its last line."""
-    if not run.sets:
-        return run.scenario_text
-    sets = [word for text in run.sets for word in ("--set", text)]
-    command = shlex.join(["netfold", "run", "scenario.yaml", "--seed", str(run.seed), *sets])
-    return run.scenario_text.removesuffix(b"\n") + f"\n# {escaped(command)}\n".encode()
+    if not sets:
+        return scenario_text
+    words = ["netfold", verb, "scenario.yaml", "--seed", str(seed)]
+    command = shlex.join([*words, *(word for text in sets for word in ("--set", text))])
+    return scenario_text.removesuffix(b"\n") + f"\n# {escaped(command)}\n".encode()
 
 
 def _write_below(path: Path, content: bytes) -> None:

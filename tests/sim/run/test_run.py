@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -485,6 +486,17 @@ def test_fewer_workers_than_the_file_has_are_a_warning(own: Path) -> None:
     run = load(own.parent / "runs" / "latest")
     assert run.summary["warnings"] == [warning]
     assert run.rounds["nonzeros"].to_list() == [499, 10, 499]
+
+
+def test_the_kept_scenario_ends_with_the_command_that_repeats_the_run(own: Path, tmp_path: Path) -> None:
+    run_netfold(own, "--set", "workers=2", "--set", "topology={kind: star, hosts: 3}", "--seed", "5")
+    run = (own.parent / "runs" / "latest").resolve()
+    kept, _, command = (run / "scenario.yaml").read_text("utf-8").rpartition("# netfold run scenario.yaml ")
+    repeated = run_command("run", str(run / "scenario.yaml"), *shlex.split(command), "--out", str(tmp_path))
+
+    assert kept == own.read_text("utf-8")
+    assert repeated.exit_code == 0
+    assert load(tmp_path / "latest").summary == load(run).summary
 
 
 def test_more_workers_than_the_file_has_are_refused(own: Path) -> None:
