@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def test_sums_are_compressed_and_lost_packets_lose_no_sum(tmp_path: Path) -> Non
     assert "│ loss-5 │ 7,625 │ 111 ms │" in text
     assert "All sums are the same. But loss-5 takes 276 × as long" in text
     assert "report.html Next: netfold examples" in text
+    assert len(re.findall(r"\S*\w\S*", text)) < 140  # newcomers are tired readers
 
 
 @pytest.mark.slow

@@ -618,11 +618,12 @@ class _VariantResolver:
         )
         names = tuple(nodes[host] for host in job.hosts)
         near = nx.node_connected_component(left, names[0])
-        if all(nodes[switch] in near for tree in trees for switch in tree.switches):
+        cut = [name for tree in trees for switch in tree.switches if (name := nodes[switch]) not in near]
+        if not cut:
             return job
         program = trees[0].program
         if not near.issuperset(names):
-            why = "so are some of its hosts"
+            why = "some of its hosts are cut off, too"
         elif not (collectives()[collective.kind].rebuilds_trees and program.is_all_or_nothing):
             why = f"{collective.kind} with program {program.name} does not rebuild it"
         else:
@@ -631,7 +632,8 @@ class _VariantResolver:
                 return self._rebuilt(index, job, site, time_ps, left=left, failed=failed)
             except ScenarioError as error:
                 why = f"no other fits: {error.message}"
-        warning = f"from {TIME.format(time_ps)} on switches of its tree are cut off, and {why}"
+        after, lost = TIME.format(time_ps), ", ".join(dict.fromkeys(cut))
+        warning = f"if it runs for longer than {after}, its tree loses {lost}, and {why}"
         return replace(job, warnings=(*job.warnings, warning))
 
     def _rebuilt(
