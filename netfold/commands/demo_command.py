@@ -79,8 +79,8 @@ def _recovery_claim(variants: Variants) -> str:
 def _training_claim(variants: Variants) -> str:
     dense, signs = variants["dense"], variants["bird-shared"]
     return (
-        f"switchml is first. bird-shared sends {_share(signs, dense)} of the bytes of dense in a step, but "
-        "needs more steps."
+        f"switchml is first. bird-shared sends {_share(signs, dense)} of the bytes in a step, but needs more "
+        "steps."
     )
 
 
