@@ -499,11 +499,11 @@ def spreads(groups: Sequence[Group]) -> list[str]:
 
 
 def answers(groups: Sequence[Group]) -> list[str]:
-    """The answer to the question of every group, a sentence each line."""
+    """The answer to the question of every group."""
     texts = [text for group in groups if (text := answer(group))]
     if (more := len(texts) - GROUPS_MAX) > 0:
         texts[GROUPS_MAX:] = [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
-    return [sentence for text in texts for sentence in text.splitlines()]
+    return texts
 
 
 def answer(group: Group) -> str:

@@ -194,8 +194,8 @@ class FittingTable(Table):
             self.add_row(*cells)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text in self._above:
-            yield _wrapped(text, options)
+        for line in (line for text in self._above for line in text.splitlines()):
+            yield _wrapped(line, options)
         if self._heading:
             yield Text(self._heading, style="italic")
         unlimited = options.update(max_width=_ANY_WIDTH)
