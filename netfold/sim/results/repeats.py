@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -117,9 +118,16 @@ def _scores(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _only_first(warnings: Sequence[str]) -> list[str]:
-    """Warnings, each about a variant once."""
-    named = (text.partition(": ") for text in warnings)
-    return list(dict.fromkeys(f"{first_name(name)}{colon}{text}" for name, colon, text in named))
+    """Warnings, each about a variant once: of further seeds those that differ in more than numbers."""
+    told: list[str] = []
+    known: set[tuple[str, str]] = set()
+    for warning in warnings:
+        name, colon, text = warning.partition(": ")
+        variant, wording = first_name(name), re.sub(r"\d+", "", text)
+        if MARK not in name or (variant, wording) not in known:
+            told.append(f"{variant}{colon}{text}")
+        known.add((variant, wording))
+    return list(dict.fromkeys(told))
 
 
 def _worse_seeds(by_name: Mapping[str, Sequence[Mapping[str, Any]]], seeds: Sequence[int]) -> list[str]:

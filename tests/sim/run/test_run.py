@@ -8,11 +8,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import netfold.sim.results.folder
 import netfold.sim.run.run
 import netfold.sim.run.variant
 import netfold.sim.scenario.load
@@ -587,6 +589,29 @@ def test_a_scenario_is_read_once_and_each_variant_is_summed_up_once(
 
     assert (result.exit_code, read) == (0, [tmp_path / "three.yaml"])
     assert summed == [["first"], ["second"], ["third"]]
+
+
+def test_many_variants_are_written_more_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variant takes 4 s and their folder 1 s: from the 17th on, they are written after 10 s or more."""
+    clock_s, written = [0.0], list[int]()
+    run_variant, write_run = netfold.sim.run.run.run_variant, netfold.sim.results.folder.write_run
+
+    def runs(*arguments: Any) -> Any:
+        clock_s[0] += 4
+        return run_variant(*arguments)
+
+    def writes(out_dir: Path, data: Any, suffix: str) -> Path:
+        clock_s[0] += 1
+        written.append(int(suffix.split("-")[2]))
+        return write_run(out_dir, data, suffix)
+
+    monkeypatch.setattr(netfold.sim.run.run, "time", SimpleNamespace(perf_counter=lambda: clock_s[0]))
+    monkeypatch.setattr(netfold.sim.run.run, "run_variant", runs)
+    monkeypatch.setattr(netfold.sim.results.folder, "write_run", writes)
+    result = run_three_variants(tmp_path, "--set", "seeds=8")
+
+    assert (result.exit_code, folders(tmp_path)) == (0, ["1"])
+    assert written == [*range(1, 17), 19, 22]
 
 
 def test_the_first_variant_leaves_nothing_to_keep(tmp_path: Path, after: Any) -> None:
