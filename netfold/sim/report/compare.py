@@ -22,11 +22,9 @@ from netfold.kernels.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     AS_GIVEN,
-    GROUPS_MAX,
     Entry,
     Group,
     answered_in,
-    details,
     groups_in,
     groups_of,
     legend,
@@ -45,6 +43,7 @@ from netfold.sim.report.columns import (
     require_metrics,
     total_width,
 )
+from netfold.sim.report.network_answer import details_of
 from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.result_display import Svg, VerbResult
 from netfold.sim.report.several_runs import SideBySide, joined
@@ -112,7 +111,7 @@ def results_table(
     notes = [
         *_without_compute(variants),
         "; ".join(column.note for column in explained if column.note),
-        *(text for group in answered[:GROUPS_MAX] if (text := details(group))),
+        *details_of(answered),
         *spreads(groups),
         *(_time_shares(variants) if is_verbose else ()),
         *_codec_events(variants),

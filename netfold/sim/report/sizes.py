@@ -58,6 +58,11 @@ def message_sizes(run: RunFolder) -> Figure | None:
     return figure
 
 
+def _size(value: float, _: int) -> str:
+    factor, prefix = words.prefix(value)
+    return f"{value / factor:g} {prefix}B"
+
+
 def _rate(value: float) -> str:
     return words.scaled(value, "B/s")
 
@@ -82,5 +87,5 @@ def _draw(
     mark_points(axes, [(row["size_bytes"], row[metric]) for row in rows], rows)
     axes.set(xscale="log", yscale="log")
     plain_ticks(axes.xaxis, axes.get_xlim())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size / 1e6:g} MB"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_size))
     axes.grid(color=style.LIGHT_GREY, linewidth=0.6)

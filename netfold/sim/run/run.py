@@ -162,7 +162,7 @@ def _choose(plan: Plan, names: Sequence[str]) -> Plan:
 
 _EACH_WRITTEN = 16
 """Up to so many finished variants are written whenever another one has ended."""
-_WRITING_SHARE = 0.1
+_WRITING_SHARE = 0.05
 """More of them are written in at most this share of the time that further ones take."""
 
 

@@ -233,7 +233,7 @@ def entry(name: str, time_us: float | None, workload: Mapping[str, Any] = MLP, *
         **{"is_uncompressed": more.pop("plain", False), "replays_times": more.pop("replays", False)},
         **({"stay": {}} if more.pop("stays", False) else {}),
         **{key: more.pop(key) for key in ("scores", "chance", "axes", "seeds", "spread") if key in more},
-        "setup": {"workload": {**workload, **more.pop("choices", {})}},
+        "setup": {"workload": {**workload, **more.pop("choices", {})}, "topology": more.pop("topology", {})},
         "metrics": metrics | more,
     }
 
