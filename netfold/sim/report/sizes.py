@@ -81,7 +81,7 @@ def _draw(
     axes.plot(*zip(*predicted, strict=True), color=colour, linestyle="--", linewidth=1.0)
     rows: list[dict[str, Any]] = [
         {"variant": line.name, "is": kind, "size_bytes": size, metric: height}
-        for kind, points in (("simulated", zip(sizes, heights, strict=True)), ("predicted", predicted[1::3]))
+        for kind, points in (("simulated", zip(sizes, heights, strict=True)), ("predicted", predicted[-1:]))
         for size, height in points
     ]
     mark_points(axes, [(row["size_bytes"], row[metric]) for row in rows], rows)
