@@ -152,12 +152,12 @@ def because(mine: Parts, other: Parts, *, other_name: str) -> str:
 
 
 def longer_wait(mine: Parts, other: Parts) -> str:
-    """What another variant waits for longer than this one, "29.0 µs for links (h0->s0 +15)"; may be empty."""
+    """What another variant waits for longer, "29.0 µs for links at h0->s0 +15"; may be empty."""
     cause, saved_us = _saved(mine, other)
     if not cause:
         return ""
     where = place(next(part for part in other if part["cause"] == cause))
-    return f"{words.time(saved_us)} for {cause_name(cause)}{f' ({where})' * (where != cause)}"
+    return f"{words.time(saved_us)} for {cause_name(cause)}{f' at {where}' * (where != cause)}"
 
 
 def _saved(mine: Parts, other: Parts) -> tuple[str, float]:

@@ -40,6 +40,7 @@ from netfold.sim.report.columns import (
     TableColumn,
     left_out_of,
     metric_columns,
+    priced,
     require_metrics,
     total_width,
 )
@@ -366,7 +367,8 @@ class Comparison(VerbResult):
             "bottleneck", [Text(row.bottleneck) for row in rows], is_number=False
         )
         ranked_by = [SORTS[self.sort].name] if self.sort in SORTS else []
-        names = list(dict.fromkeys((*COMPARISON, *ranked_by)))
+        metrics = [row.metrics for row in rows]
+        names = list(dict.fromkeys((*COMPARISON, *priced(metrics), *ranked_by)))
         return [
             TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
             TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
@@ -376,7 +378,7 @@ class Comparison(VerbResult):
                 if is_grouped
                 else []
             ),
-            *metric_columns(names, [row.metrics for row in rows], left_out, beside),
+            *metric_columns(names, metrics, left_out, beside),
             TableColumn("verdict", [verdict_text(row.verdict) for row in rows], is_number=False),
         ]
 

@@ -25,7 +25,7 @@ from netfold.sim.report.answer import (
     times_baseline,
 )
 from netfold.sim.report.bottleneck_text import sentence
-from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
+from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns, priced
 from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.html_page import inlined, template_of
 from netfold.sim.report.network_answer import details_of
@@ -273,7 +273,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         "× baseline", [times[name] for name in names], values=[ratios[name] for name in names]
     )
     left_out, beside = left_out_of(groups, metrics)
-    speed = metric_columns(PAGE_SPEED, metrics, left_out, {beside: baseline})
+    speed = metric_columns((*PAGE_SPEED, *priced(metrics)), metrics, left_out, {beside: baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(

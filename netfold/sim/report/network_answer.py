@@ -113,7 +113,7 @@ def _why(groups: Sequence[Group]) -> Iterator[str]:
         first, following = _podium(group)
         if following and (wait := longer_wait(first[0].get("bounds", ()), following[0].get("bounds", ()))):
             names = group.name(following[0]), group.name(first[0])
-            waits.setdefault(names, []).append(f"{group.label} {wait}")
+            waits.setdefault(names, []).append(f"{wait} ({group.label})")
     for (following_name, first_name), texts in waits.items():
         yield f"why: {following_name} waits longer than {first_name}: {', '.join(texts)}"
 

@@ -587,6 +587,18 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
     )
 
 
+@pytest.mark.parametrize(("cost_usd", "headings"), [(41e3, ["cost"]), (27.6e3, [])])
+def test_prices_are_compared_where_they_differ(
+    write: Callable[..., Path], cost_usd: float, headings: list[str]
+) -> None:
+    whole = run_data(RING, LOSSLESS).summary
+    for variant, price in zip(whole["variants"], (27.6e3, cost_usd), strict=True):
+        variant["metrics"]["cost_usd"] = price
+    columns = compare([write(RING, LOSSLESS, summary=whole)]).columns()
+
+    assert [column.heading for column in columns if column.heading == "cost"] == headings
+
+
 def test_terminal_table_fits_a_hundred_columns() -> None:
     long = replace(LOSSLESS, name="lossless-with-a-name-that-goes-on", verdict="fail")
     lines = terminal(100, summary(RING, long))

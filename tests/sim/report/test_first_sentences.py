@@ -19,7 +19,7 @@ from netfold.errors import ScenarioError
 from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, telling, with_answer
 from netfold.sim.report.bottleneck_text import place
 from netfold.sim.report.network_answer import details_of
-from netfold.sim.report.predictions import answers_and_outlook
+from netfold.sim.report.predictions import answers_and_outlook, size_lines
 from netfold.sim.report.several_runs import joined
 from netfold.sim.report.words import digits, money, percent, time
 from netfold.sim.results.file_formats import TABLES, frame
@@ -203,7 +203,7 @@ def test_networks_of_several_prices_are_compared_once_for_all_sizes() -> None:
     assert details_of(groups) == [
         "cost: star costs $27.6k, mesh costs $41.0k; all networks $27.6k to $41.0k",
         "failure: without s0, mesh takes -5.00 % longer",
-        "why: star waits longer than mesh: large 1.00 µs for links (star-link +2)",
+        "why: star waits longer than mesh: 1.00 µs for links at star-link +2 (large)",
         "how sure: 3 seeds, whose times differ by up to 2.00 %; the next is 10.0 % slower or more, while "
         "simulated rates of long messages are within 2 % of a published one",
     ]
@@ -231,6 +231,18 @@ def test_networks_of_which_a_check_failed_are_answered_one_by_one() -> None:
     variants[0]["verdict"] = "fail"
 
     assert "not ranked: mesh (fail)" in answers_and_outlook(groups_of(variants))[0]
+
+
+def test_messages_of_several_runs_have_a_line_for_each_variant_of_each_run() -> None:
+    variants = sized("small", 250, {"mesh": 4.0, "star": 5.0})
+    variants += sized("large", 2500, {"mesh": 20.0, "star": 21.0})
+    both = joined([folder_of(*variants), folder_of(*variants)])
+    lines = size_lines(answered_in(both.summary))
+
+    assert {(line.name, line.place) for line in lines} == {
+        (f"{name} of run {run}", (run, name)) for name in ("mesh", "star") for run in ("1", "2")
+    }
+    assert all([point.size_bytes for point in line.simulated] == [1000.0, 10_000.0] for line in lines)
 
 
 def test_of_what_trains_nothing_is_predicted() -> None:
