@@ -197,9 +197,7 @@ class Group:
 
     def whole(self, variant: Entry) -> Entry | None:
         """The variant that has the same network before links or switches of it failed; None without one."""
-        if not failures(variant):
-            return None
-        intact = (other for other in self.members if not failures(other))
+        intact = [other for other in self.members if failures(variant) and not failures(other)]
         return next((other for other in intact if _settings(other) == _settings(variant)), None)
 
     @cached_property
@@ -305,14 +303,11 @@ def failures(variant: Entry) -> list[str]:
 
 def _settings(variant: Entry) -> dict[str, Any]:
     """All but what has failed, and but what follows from it."""
-    others = {"topology": ("without",), "collective": ("timeout", "switch")}
-    setup = variant.get("setup", {})
+    setup = variant["setup"]
     return {
         **setup,
-        **{
-            section: {key: value for key, value in setup.get(section, {}).items() if key not in left_out}
-            for section, left_out in others.items()
-        },
+        "topology": {**setup["topology"], "without": None},
+        "collective": {**setup.get("collective", {}), "timeout": None, "switch": None},
     }
 
 

@@ -142,30 +142,14 @@ def _percent(share: float) -> str:
 
 def because(mine: Parts, other: Parts, *, other_name: str) -> str:
     """Why a variant is faster than another: the cause that costs it least in comparison; may be empty."""
-    cause, _ = _saved(mine, other)
-    if not cause:
-        return ""
     times, others = _by_cause(mine), _by_cause(other)
+    saved = {cause: time_us - times.get(cause, 0.0) for cause, time_us in others.items()}
+    if not times or not saved or max(saved.values()) <= 0:
+        return ""
+    cause = max(saved, key=lambda name: saved[name])
     waits, never = _COSTS.get(cause, (f"{cause_name(cause)} take time", f"{cause_name(cause)} take no time"))
     text = f"{waits} for {words.time(times[cause])}" if cause in times else never
     return f"{text}, against {words.time(others[cause])} for {other_name}"
-
-
-def longer_wait(mine: Parts, other: Parts) -> str:
-    """What another variant waits for longer, "29.0 µs for links at h0->s0 +15"; may be empty."""
-    cause, saved_us = _saved(mine, other)
-    if not cause:
-        return ""
-    where = place(next(part for part in other if part["cause"] == cause))
-    return f"{words.time(saved_us)} for {cause_name(cause)}{f' at {where}' * (where != cause)}"
-
-
-def _saved(mine: Parts, other: Parts) -> tuple[str, float]:
-    """The cause that costs a variant least in comparison with another, and how much less, in µs."""
-    times = _by_cause(mine)
-    saved = {cause: time_us - times.get(cause, 0.0) for cause, time_us in _by_cause(other).items()}
-    cause = max(saved, key=lambda name: saved[name], default="")
-    return (cause, saved[cause]) if times and cause and saved[cause] > 0 else ("", 0.0)
 
 
 def _by_cause(parts: Parts) -> dict[str, float]:

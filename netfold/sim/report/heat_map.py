@@ -31,9 +31,9 @@ def heat_map(run: RunFolder) -> Figure | None:
     groups = answered_in(run.summary)
     if len(groups) > GROUPS_MAX or any(len(group.axes) < 2 for group in groups):
         return None
-    beside = 1 if style.is_narrow() else min(len(groups), 2)
+    beside = 1 if style.is_narrow() else len(groups) if len(groups) < GROUPS_MAX else GROUPS_MAX // 2
     rows = max(len({place(group, variant)[0] for variant in group.members}) for group in groups)
-    below = -(-len(groups) // beside)
+    below = len(groups) // beside
     figure = style.new_figure((1.0 + 0.34 * rows) * below)
     panels = figure.subplots(below, beside, squeeze=False).ravel()
     by = groups[0].question.by
@@ -41,11 +41,9 @@ def heat_map(run: RunFolder) -> Figure | None:
     if len(groups) > 1:
         figure.suptitle(titles[0], x=0.01, ha="left", size=11, weight="bold")
         titles = [group.label for group in groups]
-    for axes, group, title in zip(panels, groups, titles, strict=False):
+    for axes, group, title in zip(panels, groups, titles, strict=True):
         axes.set_title(title)
         _draw(axes, group, beside)
-    for axes in panels[len(groups) :]:
-        axes.remove()
     return figure
 
 

@@ -92,6 +92,4 @@ def _outlook(lines: Sequence[SizeLine]) -> str:
         names.setdefault(words.time(end_us), []).append(name)
     (best, fastest), *others = names.items()
     text = f"{words.scaled(lines[0].predicted[-1][0], 'B')}, predicted: {listed(fastest)}, {best}"
-    for time, tied in others[:1]:
-        text += f"; next {'is' if len(tied) == 1 else 'are'} {listed(tied)}, {time}"
-    return text
+    return text + "".join(f"; next: {listed(tied)}, {time}" for time, tied in others[:1])

@@ -58,11 +58,6 @@ def message_sizes(run: RunFolder) -> Figure | None:
     return figure
 
 
-def _size(value: float, _: int) -> str:
-    factor, prefix = words.prefix(value)
-    return f"{value / factor:g} {prefix}B"
-
-
 def _rate(value: float) -> str:
     return words.scaled(value, "B/s")
 
@@ -87,5 +82,5 @@ def _draw(
     mark_points(axes, [(row["size_bytes"], row[metric]) for row in rows], rows)
     axes.set(xscale="log", yscale="log")
     plain_ticks(axes.xaxis, axes.get_xlim())
-    axes.xaxis.set_major_formatter(FuncFormatter(_size))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: words.scaled(size, "B")))
     axes.grid(color=style.LIGHT_GREY, linewidth=0.6)

@@ -119,15 +119,19 @@ def _scores(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _only_first(warnings: Sequence[str]) -> list[str]:
     """Warnings, each about a variant once: of further seeds those that differ in more than numbers."""
-    told: list[str] = []
-    known: set[tuple[str, str]] = set()
-    for warning in warnings:
-        name, colon, text = warning.partition(": ")
-        variant, wording = first_name(name), re.sub(r"\d+", "", text)
-        if MARK not in name or (variant, wording) not in known:
-            told.append(f"{variant}{colon}{text}")
-        known.add((variant, wording))
-    return list(dict.fromkeys(told))
+    named = [text.partition(": ") for text in warnings]
+    wordings = {(name, _without_numbers(text)) for name, _, text in named}
+    return list(
+        dict.fromkeys(
+            f"{first_name(name)}{colon}{text}"
+            for name, colon, text in named
+            if MARK not in name or (first_name(name), _without_numbers(text)) not in wordings
+        )
+    )
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "", text)
 
 
 def _worse_seeds(by_name: Mapping[str, Sequence[Mapping[str, Any]]], seeds: Sequence[int]) -> list[str]:

@@ -160,10 +160,8 @@ def _choose(plan: Plan, names: Sequence[str]) -> Plan:
     return replace(plan, variants=tuple(variant for variant in plan.variants if variant.name in names))
 
 
-_EACH_WRITTEN = 16
-"""Up to so many finished variants are written whenever another one has ended."""
-_WRITING_SHARE = 0.05
-"""More of them are written in at most this share of the time that further ones take."""
+_WRITTEN_MIN = 1 / 16
+"""The share of the finished variants that are new when all are written again: of many that takes long."""
 
 
 class _Run:
@@ -174,7 +172,6 @@ class _Run:
         self._sets, self._out_dir = sets, out_dir
         self._started_at, self._started = datetime.now(UTC), time.perf_counter()
         self._unfinished = Unfinished(out_dir)
-        self._written_at_s = self._writing_s = 0.0
         self._files = read_named(plan)
         self._keeper: Keeper | None = None
 
@@ -193,21 +190,18 @@ class _Run:
             self._unfinished.take_over(scenario.name, name)
 
     def simulate(self, progress: Progress) -> None:
-        """Run all variants, one after the other; those that have ended are written again and again."""
+        """Run all variants, one after the other, and write those that have ended."""
         jobs = [job for variant in self.plan.variants for job in variant.jobs]
         with compiling(progress, jobs):
             for result in _simulate(self.plan, progress, self._keeper):
                 self._files.require_unchanged()
                 self.results.append(result)
-                began_s, done = time.perf_counter(), len(self.results)
-                is_soon = self._writing_s > _WRITING_SHARE * (began_s - self._written_at_s)
-                if done == len(self.plan.variants) or (done > _EACH_WRITTEN and is_soon):
-                    continue
-                self._unfinished.write(self._data(), done, len(self.plan.variants))
-                if self._keeper is not None and self._unfinished.path is not None:
-                    self._keeper.store.note_unfinished(self._unfinished.path.name)
-                self._written_at_s = time.perf_counter()
-                self._writing_s = self._written_at_s - began_s
+                done = len(self.results)
+                is_due = done - self._unfinished.variants_count >= _WRITTEN_MIN * done
+                if is_due and done < len(self.plan.variants):
+                    self._unfinished.write(self._data(), done, len(self.plan.variants))
+                    if self._keeper is not None and self._unfinished.path is not None:
+                        self._keeper.store.note_unfinished(self._unfinished.path.name)
 
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
