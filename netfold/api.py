@@ -78,7 +78,11 @@ class Run(Shown):
 
     @property
     def verdict(self) -> str:
-        """The worst of the variants': pass, pass: sums not checked, approximate: N entries, stalled, fail."""
+        """The worst verdict of the variants.
+
+        It is pass, approximate: N entries, pass: N % of sums checked, pass: sums not checked, stalled or
+        fail.
+        """
         return str(self.summary["verdict"])
 
     @property

@@ -298,7 +298,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
 def _value(option: Any) -> str:
     """What may be written."""
     if "anyOf" in option:
-        kinds = [_value(one) for one in option["anyOf"] if one.get("type") != "null"]
+        kinds = list(dict.fromkeys(_value(one) for one in option["anyOf"] if one.get("type") != "null"))
         return "share" if "share" in kinds else " or ".join(kinds)
     if "$ref" in option or "oneOf" in option:
         return "mapping"

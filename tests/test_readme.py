@@ -76,6 +76,7 @@ SLOW = (
     "09-overlap.yaml$",
     "codecs matrix",
     "first.yaml",
+    "large.yaml",
     "torchrun",
     "explain",
     "python .*[.]py",  # a process that imports PyTorch

@@ -16,6 +16,7 @@ exclude_patterns = [".*", "runs", "homomorphic", "sim", "switch", "topologies", 
 html_theme = "furo"
 html_title = "netfold"
 html_extra_path = ["index.html"]
+smartquotes = False  # options begin with two hyphens
 html_copy_source = False
 highlight_language = "none"
 myst_heading_anchors = 6

@@ -151,7 +151,7 @@ def demo(
 ) -> None:
     """Show in three short acts what netfold does; the first time also compiles kernels, for up to a minute.
 
-    The exit status is 1 if a run does not bear out what is said of it.
+    The exit status is 1 if the result of a run contradicts the text of the demo.
     """
     from rich.table import Table
 

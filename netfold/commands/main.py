@@ -192,11 +192,11 @@ def run(  # noqa: PLR0913  one argument an option
     It begins with the answer: which variant comes first, how far, and what holds it back. The table has the
     columns that answer the question and fit into 100 characters; --columns shows others.
 
-    A variant's verdict is pass, "pass: sums not checked" (packets carry no words), approximate (all checks
-    hold, and the codec reports how many elements are estimates), fail (a check does not hold, or a codec
-    cannot continue) or stalled (no traffic makes progress; the report says which workers wait for what). The
-    run's verdict is the worst of its variants; fail is worse than stalled. The exit status is 0 if all
-    variants pass or are approximate, otherwise 1.
+    A variant's verdict is pass, "pass: sums not checked" (packets carry no words), "pass: N % of sums
+    checked" (some packets do), approximate (all checks hold, and the codec reports how many elements are
+    estimates), fail (a check does not hold, or a codec cannot continue) or stalled (no traffic makes
+    progress; the report says which workers wait for what). The run's verdict is the worst of its variants;
+    fail is worse than stalled. The exit status is 0 if all variants pass or are approximate, otherwise 1.
 
     If a run ends early (Ctrl-C, out of memory, a full disk), netfold prints the table of the finished
     variants and keeps their results in a folder with "unfinished" in its name.

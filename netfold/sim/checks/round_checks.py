@@ -270,7 +270,7 @@ def examine(
     judge = codec.judged_by(decoded[0].is_update)
     comparison = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
     errors, loss = comparison.errors, comparison.loss
-    held = _count_held(operations, len(gradients))
+    held = count_held(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,
         is_integer=tallies.is_integer,
@@ -321,7 +321,7 @@ def _of_elements(holders: Holders | None, values: int) -> Holders | None:
     return None if holders is None else replace(holders, unit_words=values * holders.unit_words)
 
 
-def _count_held(operations: Sequence[RecordedOperation], workers: int) -> Held:
+def count_held(operations: Sequence[RecordedOperation], workers: int) -> Held:
     """Count workers per result; only linear codecs, whose round is one message, get partial results.
 
     Absent workers count: a result without them lacks nothing.

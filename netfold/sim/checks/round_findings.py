@@ -212,7 +212,7 @@ class Findings:
     is_checked: bool = True
 
     @classmethod
-    def unchecked(cls, workers: int) -> Findings:
+    def unchecked(cls, held: Held) -> Findings:
         """Those of a round whose packets carry no words."""
         loss = ErrorMetrics(largest=np.nan)
         loss.sums += np.nan
@@ -228,7 +228,7 @@ class Findings:
             union_nonzeros=0,
             loss=loss,
             is_held_back=False,
-            held=Held(workers, float(workers)),
+            held=held,
             is_checked=False,
         )
 

@@ -332,6 +332,7 @@ def advance_front_end(world: World, index: int) -> bool:
         window.switch_expected_psn = packet.transmission + 1
         return True
     window.switch_expected_psn = -1
+    world.clock[0].lost_ps = world.clock[0].now_ps  # the unit needs a copy, even if its packets only overtook
     return False
 
 

@@ -443,8 +443,9 @@ def _why_link_blocked(
     if outcome.is_dead:
         return Cause(
             f"link {name} has failed: it dropped {outcome.dropped} packets, and routes still lead over it, "
-            "because no other path is left or because of `reroute: never`",
-            "a network with other paths, a limited duration (`for`) of the failure, or a time for `reroute`",
+            "because no other path is left, because of `reroute: never`, or because its tree is not rebuilt",
+            "a network with other paths, a limited duration (`for`) of the failure, a time for `reroute`, or "
+            "no `admission: fifo`",
         )
     if outcome.is_down and outcome.waiting + outcome.dropped:
         refused = f", and it refused {outcome.dropped} because its buffer is full" if outcome.dropped else ""

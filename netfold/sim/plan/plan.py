@@ -226,8 +226,9 @@ class PlannedFault:
             case Stop() as effect if effect.is_crash:
                 return ""
             case Failure(reroute_ps=reroute_ps) as effect:
-                after = "never" if reroute_ps == NEVER_PS else f"after {TIME.format(reroute_ps)}"
-                return f"{_duration(effect.from_ps, effect.until_ps)}, rerouted {after}"
+                is_over = len(moments_ps(effect)) == 2
+                after = "not rerouted" if is_over else f"rerouted after {TIME.format(reroute_ps)}"
+                return f"{_duration(effect.from_ps, effect.until_ps)}, {after}"
             case LinksDown() | Reboot() | Stop() | LateStart() as effect:
                 return _duration(effect.from_ps, effect.until_ps)
 

@@ -175,7 +175,8 @@ class Group:
         return self.score_metric.more_is_better if is_score else self.question.more_is_better
 
     def name(self, variant: Entry) -> str:
-        return str(variant["name"]).removesuffix(f"/{self.label}").removeprefix(f"{self.label}-")
+        name, axes = str(variant["name"]).removesuffix(f"/{self.label}"), variant.get("axes")
+        return name.removeprefix(f"{self.label}-") if axes and axes[0][1] == self.label else name
 
     def value(self, variant: Entry) -> float | None:
         """What answers the question: a sound variant's metric, or its score when the first variant ends."""
@@ -303,10 +304,10 @@ def failures(variant: Entry) -> list[str]:
 
 def _settings(variant: Entry) -> dict[str, Any]:
     """All but what has failed, and but what follows from it."""
-    setup = variant["setup"]
+    setup = variant.get("setup", {})
     return {
         **setup,
-        "topology": {**setup["topology"], "without": None},
+        "topology": {**setup.get("topology", {}), "without": None},
         "collective": {**setup.get("collective", {}), "timeout": None, "switch": None},
     }
 

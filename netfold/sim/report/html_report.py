@@ -342,13 +342,14 @@ def _figures(run: RunFolder, drawn: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _unheld(run: RunFolder) -> list[dict[str, Any]]:
     """Checks that do not hold or could not be made, once for all variants with the same finding."""
-    variants: dict[tuple[str, str], list[str]] = {}
+    variants: dict[tuple[str, str, str], list[str]] = {}
     for check in run.checks:
         if check["verdict"] != "pass":
-            variants.setdefault((check["name"], check["detail"]), []).append(check["variant"])
+            where = check["name"], check["detail"], check["verdict"]
+            variants.setdefault(where, []).append(check["variant"])
     return [
-        {"variant": listed(names), "name": name, "detail": detail, "count": len(names)}
-        for (name, detail), names in variants.items()
+        {"variant": listed(names), "name": name, "detail": detail, "verdict": verdict, "count": len(names)}
+        for (name, detail, verdict), names in variants.items()
     ]
 
 

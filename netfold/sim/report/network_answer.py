@@ -21,7 +21,6 @@ from netfold.sim.report.answer import (
     listed,
 )
 from netfold.sim.report.bottleneck_text import because, place
-from netfold.sim.results.records import UNCHECKED
 
 
 def answers_of(groups: Sequence[Group]) -> list[str]:
@@ -131,6 +130,6 @@ def _how_sure(groups: Sequence[Group]) -> str:
             f"within {100 * MODEL_ERROR:g} % of a published one"
             for margin in margins[:1]
         ),
-        *["sums are not checked"] * any(variant["verdict"] == UNCHECKED for _, variant in placed),
+        *sorted({variant["verdict"].removeprefix("pass: ") for _, variant in placed} - {"pass"}),
     ]
     return f"how sure: {'; '.join(texts)}"

@@ -81,12 +81,12 @@ def cost_and_time(run: RunFolder) -> Figure | None:
     figure = style.new_figure(0.9 + 2.5 * (len(groups) if style.is_narrow() else 1))
     shape = (len(groups), 1) if style.is_narrow() else (1, len(groups))
     panels = figure.subplots(*shape, squeeze=False).ravel()
-    places = {variant["name"]: _place(group, variant) for group in groups for variant in group.sound}
+    places = {variant["name"]: _place(group, variant) for group in groups for variant in _priced(group)}
     networks, chosen = (list(dict.fromkeys(names)) for names in zip(*places.values(), strict=True))
     colours = dict(zip(networks, itertools.cycle(style.VARIANT_COLOURS), strict=False))
     signs = dict(zip(chosen, itertools.cycle("os^Dv<>P"), strict=False))
     for axes, group in zip(panels, groups, strict=True):
-        for variant in group.sound:
+        for variant in _priced(group):
             network, value = places[variant["name"]]
             _draw_cost(axes, group, variant, {"color": colours[network], "marker": signs[value]})
         _draw_best(axes, group)
@@ -102,7 +102,11 @@ def _place(group: Group, variant: Entry) -> tuple[str, str]:
 
 
 def _costs(group: Group) -> set[float]:
-    return {cost for variant in group.sound if (cost := variant["metrics"].get("cost_usd")) is not None}
+    return {variant["metrics"]["cost_usd"] for variant in _priced(group)}
+
+
+def _priced(group: Group) -> list[Entry]:
+    return [variant for variant in group.sound if variant["metrics"].get("cost_usd") is not None]
 
 
 def _draw_cost(axes: Axes, group: Group, variant: Entry, look: Mapping[str, Any]) -> None:
@@ -115,9 +119,8 @@ def _draw_cost(axes: Axes, group: Group, variant: Entry, look: Mapping[str, Any]
 
 def _draw_best(axes: Axes, group: Group) -> None:
     """The least time for each price, and the scales."""
-    points = sorted(
-        (variant["metrics"]["cost_usd"], variant["metrics"]["aggregation_time_us"]) for variant in group.sound
-    )
+    figures = [variant["metrics"] for variant in _priced(group)]
+    points = sorted((metrics["cost_usd"], metrics["aggregation_time_us"]) for metrics in figures)
     costs, times_us = zip(*points, strict=True)
     best_us = list(itertools.accumulate(times_us, min))
     axes.step(costs, best_us, where="post", color=style.MIDDLE_GREY, zorder=0)

@@ -130,14 +130,13 @@ class Measured:
         # Over the rounds of finished steps.
         return sum(getattr(record, column) for record in self.finished)
 
-    def noted(self, column: str) -> int:
-        # Over all rounds.
-        return sum(getattr(record, column) for record in self.rounds)
+    def noted(self, column: str, rounds: Sequence[RoundRecord] | None = None) -> int:
+        # Over all rounds, or these.
+        return sum(getattr(record, column) for record in (self.rounds if rounds is None else rounds))
 
-    @property
-    def examined_elements(self) -> int:
-        # Of rounds whose packets carry words.
-        return sum(record.elements for record in self.rounds if record.merges_verified is not None)
+    @cached_property
+    def examined(self) -> list[RoundRecord]:  # rounds whose packets carry words
+        return [record for record in self.rounds if record.merges_verified is not None]
 
     def on_links(self, column: str) -> int:
         return sum(getattr(link, column) for link in self.links)
@@ -215,9 +214,7 @@ class Measured:
     @cached_property
     def to_target(self) -> tuple[int | None, float | None, float | None]:
         """Steps, time and bytes to the first test that reached the target; None if none did."""
-        from netfold.sim.workload.training_keys import (
-            metric_named,  # late: help on the command line needs this file
-        )
+        from netfold.sim.workload.training_keys import metric_named  # late: the command line needs this file
 
         for done, step in enumerate(self.steps, start=1):
             if step.test_metric is None or step.test_score is None or self.fact.target is None:
@@ -616,47 +613,51 @@ METRICS: tuple[Metric, ...] = (
         lambda v: v.loopback_busy, better="lower", label="loopback busy",
     ),
     Metric(
+        "checked_share", Unit.SHARE,
+        "share of elements, over all rounds, whose sums are checked; the next eight are of these elements",
+        lambda v: _ratio(v.noted("elements", v.examined), v.noted("elements")), is_later=True,
+    ),
+    Metric(
         "bit_exact", Unit.FLAG,
         "false if the total of some round is not the exact sum, null if one was added as float32",
-        lambda v: _all_of([record.bit_exact for record in v.rounds]), better="higher",
+        lambda v: _all_of([record.bit_exact for record in v.examined]), better="higher",
         label="bit-exact", note="the decoded sum is the exact one, bit for bit (n/a: added as float32)",
     ),
     Metric(
         "merges_verified", Unit.FLAG,
-        "every merged word of every round is the merge of the words sent; null without a round, and where "
-        "packets carry no words",
-        lambda v: _all_of([record.merges_verified for record in v.rounds]),
+        "every merged word of every round is the merge of the words sent; null without a round",
+        lambda v: _all_of([record.merges_verified for record in v.examined]),
         better="higher", label="merges verified",
     ),
     Metric(
         "max_abs_error", Unit.ERROR,
         "largest error of an element of a total, against the float64 sum of all gradients; null: not "
         "finite",
-        lambda v: _largest(record.max_abs_error for record in v.rounds), better="lower",
+        lambda v: _largest(record.max_abs_error for record in v.examined), better="lower",
         label="max error", sort="error",
     ),
     Metric(
         "nmse", Unit.ERROR, "‖total − Σ gradients‖² over ‖Σ gradients‖²",
-        lambda v: _mean_of_all([record.nmse for record in v.rounds]), per="round", better="lower",
+        lambda v: _mean_of_all([record.nmse for record in v.examined]), per="round", better="lower",
         sort="nmse", shown_if=is_lossy, note="‖decoded − true sum‖² over ‖true sum‖²", is_later=True,
     ),
     Metric(
         "cosine", Unit.SIGNED, "cosine of the angle between the total and Σ gradients",
-        lambda v: _mean_of(record.cosine for record in v.rounds), per="round", better="higher",
+        lambda v: _mean_of(record.cosine for record in v.examined), per="round", better="higher",
         sort="cosine", shown_if=is_lossy, least=-1e300, note="of the angle between them", is_later=True,
     ),
     Metric(
         "max_error_over_bound", Unit.NUMBER,
         "largest error against the contributions; 1.0 is the codec's bound",
-        lambda v: _largest(record.max_error_over_bound for record in v.rounds), better="lower",
+        lambda v: _largest(record.max_error_over_bound for record in v.examined), better="lower",
     ),
     Metric(
         "density", Unit.SHARE, "share of elements of worker 0's gradients that are not zero",
-        lambda v: _ratio(v.noted("nonzeros"), v.examined_elements),
+        lambda v: _ratio(v.noted("nonzeros"), v.noted("elements", v.examined)),
     ),
     Metric(
         "union_density", Unit.SHARE, "share of elements that are not zero at some worker",
-        lambda v: _ratio(v.noted("union_nonzeros"), v.examined_elements),
+        lambda v: _ratio(v.noted("union_nonzeros"), v.noted("elements", v.examined)),
     ),
     Metric(
         "fallback_messages", Unit.COUNT, "messages that answer a failed decode",

@@ -10,19 +10,29 @@ from typing import Any
 from netfold.errors import InvariantError
 from netfold.sim.results.job_times import JobTimes, overview
 from netfold.sim.results.metrics import Measured, VariantFacts, metrics_of
-from netfold.sim.results.records import UNCHECKED, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.units import PS_PER_US
 
 # Verdicts: "pass", "approximate: N entries", "stalled" or "fail", from good to bad.
 #
 # An approximate variant passes all its checks, but its codec reports that N elements of its sums are
 # estimates. That is expected of such a codec, so it is not a failure; but those elements have no error
-# bound. Where packets carry no words, a variant that passes is "pass: sums not checked".
+# bound. Where packets carry no words, a variant that passes is "pass: sums not checked". Where some do, it is
+# "pass: N % of sums checked": of the elements of all rounds, rounded down.
 
 
 GOOD = ("pass", "approximate")  # kinds of verdict with which a run exits with 0
-PATTERN = r"^(pass|pass: sums not checked|approximate: [0-9]{1,18} entries|stalled|fail)$"
+PATTERN = (
+    r"^(pass|pass: sums not checked|pass: (<1|[1-9][0-9]?) % of sums checked|"
+    r"approximate: [0-9]{1,18} entries|stalled|fail)$"
+)
 _APPROXIMATE = "approximate: {} entries"
+_UNCHECKED = "pass: sums not checked"
+
+
+def verdict_of_share(checked: int, elements: int) -> str:
+    # Of a variant that passes, and of which the sums of only so many elements are checked.
+    return f"pass: {100 * checked // elements or '<1'} % of sums checked" if checked else _UNCHECKED
 
 
 def kind(verdict: str) -> str:
@@ -47,9 +57,13 @@ def worst(verdicts: Iterable[str]) -> str:
         return "fail"
     if "stalled" in kinds:
         return "stalled"
-    if UNCHECKED in all_verdicts:
-        return UNCHECKED
+    if partly := [verdict for verdict in all_verdicts if verdict.startswith("pass: ")]:
+        return min(partly, key=_checked_percent)
     return _APPROXIMATE.format(sum(map(entries, all_verdicts))) if "approximate" in kinds else "pass"
+
+
+def _checked_percent(verdict: str) -> int:
+    return int(verdict.split()[1].replace("sums", "-1").replace("<1", "0"))
 
 
 def entries(verdict: str) -> int:

@@ -24,7 +24,7 @@ from netfold.homomorphic.merge import Merged
 from netfold.homomorphic.message import Gradient, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
 from netfold.sim.checks.merged_words import HostReplay
-from netfold.sim.checks.round_checks import examine
+from netfold.sim.checks.round_checks import count_held, examine
 from netfold.sim.checks.round_findings import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.collectives.collective import Collective, OperationId
 from netfold.sim.network.fabric import HostTimes
@@ -44,7 +44,7 @@ from netfold.sim.run.step import (
 from netfold.sim.run.step_bounds import StepBounds
 from netfold.sim.workload.device_rooflines import Device, charge_ps, scaled_ps
 from netfold.sim.workload.fusion import Bucket
-from netfold.sim.workload.synthetic import has_words
+from netfold.sim.workload.synthetic import buckets_with_words, words_every
 from netfold.sim.workload.workload import Workload
 
 COPY_BACK = "copy of the sum"
@@ -159,7 +159,11 @@ class RunningJob:
 
     def _make_encoders(self) -> None:
         ranks = range(self.workers)
-        self.encoders = [WorkerEncoder(self.codec, rank, self.workers, self.seed) for rank in ranks]
+        # The last one encodes for all workers what carries no words, and leaves their states as they are.
+        spares = [0] if words_every(self.plan.workload) != 1 else []
+        self.encoders = [
+            WorkerEncoder(self.codec, rank, self.workers, self.seed) for rank in (*ranks, *spares)
+        ]
 
     def settle(self) -> None:
         """Count what hosts still carried after the last round for it, once no packet is left."""
@@ -181,7 +185,8 @@ class RunningJob:
         workload, start_ps = self.workload, self._now_ps
         self.reporter.report(f"gradients of step {step}")
         gradients = workload.gradients(step)
-        rounds = [RoundLog([]) for _ in workload.buckets]
+        with_words = buckets_with_words(self.plan.workload, len(workload.buckets), self.seed, step)
+        rounds = [RoundLog([], has_words=bucket.index in with_words) for bucket in workload.buckets]
         passes, buckets = self._begin(step, rounds, gradients)
         yield self.environment.all_of(buckets) | self._failed
         end_ps = self._now_ps
@@ -238,6 +243,8 @@ class RunningJob:
         if not is_after:
             for worker in workers:
                 self._begin_encoder(step, worker, ())
+        for spare in self.encoders[self.workers :]:
+            spare.begin(Step(step, gradients=gradients[0] if is_after else ()))
         self._computing = [
             Computing(
                 environment,
@@ -359,8 +366,9 @@ class RunningJob:
             bucket.tensors,
             log.decodings,
         )
-        exchange = self.encoders[worker].exchange(log.gradients[worker], round, self.collective.pipelines)
-        if has_words(self.plan.workload):
+        encoder = self.encoders[worker if log.has_words else -1]
+        exchange = encoder.exchange(log.gradients[worker], round, self.collective.pipelines)
+        if log.has_words:
             return exchange
         log.shared = log.shared or (exchange, [])
         return _follow(*log.shared)
@@ -489,14 +497,16 @@ class RunningJob:
         counts = count_notes([log.notes[worker] for worker in workers], bucket.elements)
         overflow = self.collective.overflow
         orders = self.collective.merge_orders(step, bucket.index)
-        findings = Findings.unchecked(self.workers)
-        if has_words(self.plan.workload):
-            with blaming(self.codec, f"step {step}, bucket {bucket.index}"):
+        findings = Findings.unchecked(count_held(log.operations, self.workers))
+        with blaming(self.codec, f"step {step}, bucket {bucket.index}"):
+            if log.has_words:
                 findings = examine(
                     self.codec, log.gradients, decoded, log.operations, counts.exempt, overflow
                 )
+            if log.has_words or self._replay.server is not None:  # every round may change its state
                 at_hosts = self._replay.examine((step, bucket.index), log.operations, orders)
-            findings = replace(findings, at_hosts=at_hosts)
+                findings = replace(findings, at_hosts=at_hosts)
+        if log.has_words:
             self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
         log.end_ps = self._now_ps
         if self.bounds is not None:

@@ -43,6 +43,7 @@ from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.layers import is_vector, layers_of
 from netfold.sim.workload.workload_keys import Training, Workloads
 from netfold.topologies.drawing_layout import tier_links
+from netfold.topologies.graph import unmarked_ports
 from netfold.units import PS_PER_US
 
 # Applies a fault plan to a running network, and counts the faults that it injected.
@@ -260,9 +261,11 @@ class Simulation:
         return self.fabric.engine.flow_reordering(index)
 
     @cached_property
-    def _bill(self) -> Bill:
-        # Of the network that all jobs share; what is absent was paid for.
-        return bill_of(self.variant.whole or self.variant.graph, self.variant.prices or default_prices())
+    def _bill(self) -> Bill | None:
+        # Of the network that all jobs share; what is absent was paid for. Of a file without the marks of
+        # servers it is not known which links are bought.
+        graph = self.variant.whole or self.variant.graph
+        return None if unmarked_ports(graph) else bill_of(graph, self.variant.prices or default_prices())
 
     @cached_property
     def tiers(self) -> dict[str, set[Ends]]:

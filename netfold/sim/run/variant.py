@@ -17,6 +17,7 @@ from netfold.kernels.processor import instructions
 from netfold.sim.checks.bottleneck import BottleneckCause, bounds, few_links_warnings
 from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
 from netfold.sim.checks.checks import Ending, Journal, check_job, check_network, leak_causes
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.engine_data import BacklogError
 from netfold.sim.engine.engine_views import Samples
@@ -374,15 +375,23 @@ def _job_result(
     facts = simulation.facts(plan, job, links, ending)
     free = work_warnings(plan, job.journal.has_work or not job.journal.rounds)
     bound_by = _bounds(variant, index, job.journal, links=links, samples=samples)
-    has_tree = plan.collective.aggregation is not None
-    remedy = "use more trees" if has_tree else "use routing: spray, or more channels"
-    few = few_links_warnings(simulation.tiers, links, bound_by, remedy)
+    few = few_links_warnings(simulation.tiers, links, bound_by, _remedy(plan))
     return JobResult(
         plan.label,
         job.journal,
         checks,
         replace(facts, bounds=bound_by, job_times=job_times, warnings=(*facts.warnings, *free, *few)),
     )
+
+
+def _remedy(plan: JobPlan) -> str:
+    """How a job's packets come to use more links, by keys that its collective has."""
+    collective = plan.collective
+    if collective.aggregation is None:
+        has_channels = "channels" in collectives()[collective.kind].section.model_fields
+        return f"use routing: spray{', or more channels' if has_channels else ''}"
+    may_be_tree = collective.aggregation.program.may_be_tree
+    return "use more trees" if may_be_tree else "use a program that can have several trees"
 
 
 def _bounds(

@@ -6,6 +6,7 @@ so an earlier `rate: 0%` exempts links.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,14 +87,12 @@ class FaultSite:
         ]
         matched: set[int] = set()
         for pattern in patterns:
-            named = edges if "-" in pattern and "->" not in pattern else names.items()
+            is_edge = "-" in re.sub(r"\[[^]]*\]|->", "", pattern)
+            named = edges if is_edge else [*names.items()]
             rows = [row for name, row in named if fnmatchcase(name, pattern)]
             if not rows:
-                raise self.error(
-                    "links",
-                    f"no link matches {pattern!r}",
-                    f"{did_you_mean(pattern, names)}links are named like {next(iter(names))!r}",
-                )
+                hint = f"{did_you_mean(pattern, dict(named))}links are named like {named[0][0]!r}"
+                raise self.error("links", f"no link matches {pattern!r}", hint)
             matched.update(rows)
         return tuple(sorted(matched))
 
@@ -163,9 +162,11 @@ def plan_faults(
     mistakes.raise_any()
     plan = FaultPlan(tuple(planned))
     if plan.reroutes and not network.policy.can_reroute:
+        failure = next(fault for fault in plan.faults if isinstance(fault.effect, Failure))
         raise error(
             "routing",
-            f"routing {network.policy.kind} finds no other paths when links have failed",
+            f"routing {network.policy.kind} finds no other paths after {failure.kind} of {failure.where} "
+            f"({failure.extent})",
             f"use {' or '.join(name for name, policy in POLICIES.items() if policy.can_reroute)}, "
             "or faults with reroute: never",
         )
@@ -358,7 +359,7 @@ class LinkFault(Fault, ABC):
 @dataclass(frozen=True, kw_only=True)
 class LinkDown(LinkFault):
     """Links that carry nothing. Packets on the wire are lost. Later packets wait in the buffer until it is
-    full; with `reroute` they are dropped, until the network uses other paths."""
+    full; with `reroute` they are dropped until the links return."""
 
     kind: ClassVar[str] = "link_down"
     reroute_ps: Annotated[RerouteTime, Field(alias="reroute")] = "never"
@@ -375,7 +376,7 @@ class LinkDown(LinkFault):
             raise site.error(
                 "links",
                 f"link {name} is the only link of its host, so there is no other path",
-                "use links between switches, for example 'leaf0-spine*', or reroute: never",
+                "use links between switches, or reroute: never",
             )
         return Failure(links, self.reroute_ps, self.at_ps, self.end_ps)
 

@@ -55,7 +55,7 @@ from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload.device_rooflines import Device, Place, Variation
 from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.gradient_files import FileSpec
-from netfold.sim.workload.synthetic import SyntheticSpec, has_words
+from netfold.sim.workload.synthetic import SyntheticSpec, words_every
 from netfold.sim.workload.workload import GradientSource, WorkloadOption, refusal_of_needs
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import PROFILES, Profile
@@ -247,17 +247,20 @@ def check_payload(
     location: Location,
 ) -> None:
     """Refuse packets without words where bytes depend on words, or words are kept."""
-    if has_words(workload):
+    if (every := words_every(workload)) == 1:
         return
+    payload, kept = (f"{{sample: {every}}}", "not all") if every else ("none", "no")
     if codec.bits_per_element(workers) is None:
         raise location.job_error(
             "workload.payload",
-            f"none: what {codec.kind} sends depends on the gradients, so packets need their values",
+            f"{payload}: what {codec.kind} sends depends on the gradients, so packets need their values",
             "use all, {shared: COUNT}, or a codec whose bytes depend on the size alone, such as fixed_point",
         )
     if sections.keep:
         raise location.job_error(
-            "keep", f"payload none has no {sections.keep[0]}", "use the payload all or {shared: COUNT}"
+            "keep",
+            f"payload {payload} has {kept} {sections.keep[0]}",
+            "use the payload all or {shared: COUNT}",
         )
 
 
@@ -618,11 +621,12 @@ class _VariantResolver:
         )
         names = tuple(nodes[host] for host in job.hosts)
         near = nx.node_connected_component(left, names[0])
-        if all(nodes[switch] in near for tree in trees for switch in tree.switches):
+        cut = [name for tree in trees for switch in tree.switches if (name := nodes[switch]) not in near]
+        if not cut:
             return job
         program = trees[0].program
         if not near.issuperset(names):
-            why = "so are some of its hosts"
+            why = "some of its hosts are cut off, too"
         elif not (collectives()[collective.kind].rebuilds_trees and program.is_all_or_nothing):
             why = f"{collective.kind} with program {program.name} does not rebuild it"
         else:
@@ -631,7 +635,8 @@ class _VariantResolver:
                 return self._rebuilt(index, job, site, time_ps, left=left, failed=failed)
             except ScenarioError as error:
                 why = f"no other fits: {error.message}"
-        warning = f"from {TIME.format(time_ps)} on switches of its tree are cut off, and {why}"
+        after, lost = TIME.format(time_ps), ", ".join(dict.fromkeys(cut))
+        warning = f"if it runs for longer than {after}, its tree loses {lost}, and {why}"
         return replace(job, warnings=(*job.warnings, warning))
 
     def _rebuilt(

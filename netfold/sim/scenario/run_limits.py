@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from netfold.sim.workload.device_rooflines import StepCost
 from netfold.sim.workload.fusion import Cutter, bucket_count, fuse_tensors
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
-from netfold.sim.workload.synthetic import SyntheticSpec, has_words
+from netfold.sim.workload.synthetic import SyntheticSpec, words_every
 from netfold.sim.workload.workload import GradientSource
 from netfold.sim.workload.workload_keys import Training
 from netfold.topologies.graph import LINK_RANGES
@@ -92,21 +93,34 @@ class JobSize:
         tensors = self.workload.tensors
         return (tensors[0]._replace(shape=(self.elements,)),) if is_vector(tensors) else tensors
 
-    @property
-    def at_once(self) -> int:
-        """Elements of the buckets in flight, and of one that some workers have begun and others not."""
+    @cached_property
+    def _largest_bucket(self) -> int:
         rule, layers = self.workload.fusion.outline, layers_of(self._tensors)
         largest = rule.full_elements(layers)
         if not is_vector(self._tensors):  # a layer larger than a full bucket is a bucket of its own
             sizes = (sum(layers[index].elements for index in members) for members in rule.partition(layers))
             largest = max(largest, *sizes)
-        return min(self.elements, (self.buckets_in_flight + 1) * largest)
+        return largest
+
+    @property
+    def at_once(self) -> int:
+        """Elements of the buckets in flight, and of one that some workers have begun and others not."""
+        return min(self.elements, (self.buckets_in_flight + 1) * self._largest_bucket)
+
+    @cached_property
+    def _buckets_count(self) -> int:
+        return bucket_count(self._tensors, self.workload.fusion.outline)
+
+    @property
+    def with_words(self) -> int:
+        """Elements of a step's buckets whose packets carry words, at most."""
+        every = min(words_every(self.workload), self._buckets_count)
+        return min(self.elements, -(-self._buckets_count // every) * self._largest_bucket) if every else 0
 
     @property
     def records_bytes(self) -> int:
         """Memory of the records of all steps, such as workers' phases, and of the arrays that are kept."""
-        buckets = bucket_count(self._tensors, self.workload.fusion.outline)
-        records_bytes = self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
+        records_bytes = self.workers * (_STEP_BYTES + self._buckets_count * _ROUND_BYTES)
         return self.steps * (records_bytes + _COPIES * self.arrays_bytes)
 
     @property
@@ -116,6 +130,9 @@ class JobSize:
         if isinstance(self.workload, Training) and self.size is None:
             held = self.workload.held_elements
         gradients = FLOAT_BYTES * held * self.distinct
+        if self.with_words < self.elements:  # the others are zeros; a gradient is drawn as a whole
+            rows = 2 if self.with_words else 1
+            gradients = FLOAT_BYTES * (rows * self.elements + self.with_words * self.workers)
         if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
             gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, count = self.workload.tensors, 0
@@ -138,8 +155,9 @@ class JobSize:
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""
         elements, workers = self.elements, self.workers
-        encoding = workers if has_words(self.workload) else 1
-        round_bytes = codec.bytes(self.at_once, encoding, min(encoding, self.distinct))
+        with_words = min(self.at_once, self.with_words)
+        round_bytes = codec.bytes(with_words, workers, self.distinct)
+        round_bytes += codec.bytes(self.at_once - with_words, 1)
         round_bytes += self.collective.held_bytes * self.at_once
         round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)

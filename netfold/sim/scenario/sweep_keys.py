@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any, Literal
 
-from netfold.errors import Mistakes, ScenarioError, names_hint, shown
+from netfold.errors import Mistakes, ScenarioError, closest, names_hint, shown
 from netfold.sim.keys import NAME_MAX, NAME_RULE, Section, is_name
 from netfold.sim.scenario.validation_errors import unknown_key, validated
 from netfold.sim.scenario.variant_keys import Seeds
@@ -302,10 +302,17 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
 
 def _require_keys(named: Node, axis: str, keys: Sequence[str]) -> None:
     """Refuse an axis that is no key of variants and whose values set other keys, or none."""
-    changes = [change for value in named.children.values() for change in value.children.items()]
+    values = named.children.values()
+    changes = [
+        change for value in values if isinstance(value.value, Mapping) for change in value.children.items()
+    ]
     unknown = [(key, node) for key, node in changes if key not in keys]
-    if len(unknown) == len(changes):
+    if len(unknown) == len(changes) or (unknown and closest(axis, keys)):
         raise unknown_key(named, axis, keys)
+    for value in values:
+        if not isinstance(value.value, Mapping) or not value.value:
+            hint = f"{axis!r} is no key of variants, so each of its values is a mapping such as {{seed: 2}}"
+            raise value.error(f"must set keys of variants, found {shown(value.plain)}", hint)
     for key, node in unknown:
         raise unknown_key(node, key, keys)
 

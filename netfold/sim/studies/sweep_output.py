@@ -340,7 +340,11 @@ class SweepResult(VerbResult):
 
     @property
     def verdict(self) -> str:
-        """The worst of all points: pass, pass: sums not checked, approximate: N entries, stalled, fail."""
+        """The worst verdict of all points.
+
+        It is pass, approximate: N entries, pass: N % of sums checked, pass: sums not checked, stalled or
+        fail.
+        """
         return str(self.summary["verdict"])
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from netfold.kernels.exp_log import LN2, exps
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Count, Option, Share
 from netfold.sim.workload.device_rooflines import Passes
-from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
+from netfold.sim.workload.fusion import ONE_BUCKET, Fusion, bucket_count
 from netfold.sim.workload.layers import (
     SHAPE_PATTERN,
     Layer,
@@ -261,16 +261,26 @@ class SharedPayload(Option):
     with each gradient counted as often as workers have it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SampledPayload(Option):
+    """Values in the packets of some buckets of each step."""
+
+    sample: Count
+    """Of so many buckets of a step, one after another, packets of one carry its values. The seed and the step
+    decide which, so that in as many steps each bucket has its turn. Of fewer buckets it is one, too."""
+
+
 def _read_payload(value: object) -> object:
     """Refuse what is no payload, with one message for all forms."""
-    count = value.get("shared") if isinstance(value, Mapping) and len(value) == 1 else None
-    is_shared = isinstance(value, SharedPayload) or (type(count) is int and count > 0)
-    if not is_shared and value not in ("all", "none"):
-        raise ValueError(f"must be all, none or {{shared: COUNT}}, found {shown(value)}")
+    (key, count), *others = value.items() if isinstance(value, Mapping) and value else [("", 0)]
+    is_counted = key in ("shared", "sample") and type(count) is int and count > 0 and not others
+    if not (is_counted or isinstance(value, SharedPayload | SampledPayload) or value in ("all", "none")):
+        forms = "all, none, {shared: COUNT} or {sample: COUNT}"
+        raise ValueError(f"must be {forms}, found {shown(value)}")
     return value
 
 
-Payload = Annotated[Literal["all", "none"] | SharedPayload, BeforeValidator(_read_payload)]
+Payload = Annotated[Literal["all", "none"] | SharedPayload | SampledPayload, BeforeValidator(_read_payload)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,9 +304,10 @@ class RandomValues(Option):
     distribution: Distribution = "normal"
     """Distribution of the non-zero elements."""
     payload: Payload = "all"
-    """Values that packets carry: all: each worker's own; {shared: K}: those of K distinct gradients; none: no
-    values, so a run gives times, packets and bytes, and sums are not checked. Packets and bytes are those of
-    all workers in each case."""
+    """Values that packets carry: all: each worker's own; {shared: K}: those of K distinct gradients; {sample:
+    K}: each worker's own in every K-th bucket of a step, whose sums are checked, and none in the others;
+    none: no values, so a run gives times, packets and bytes, and sums are not checked. Packets and bytes are
+    those of all workers in each case."""
 
     def of(self, **sizes: Any) -> SyntheticSpec:
         """Gradients with these values, of these sizes."""
@@ -342,7 +353,7 @@ class SyntheticSpec(RandomValues):
         """How many gradients so many workers hold in memory; without values one, of zeros."""
         if isinstance(self.payload, SharedPayload):
             return min(self.payload.shared, workers)
-        return workers if has_words(self) else 1
+        return workers if words_every(self) else 1
 
     @property
     def payload_notes(self) -> tuple[str, ...]:
@@ -350,15 +361,30 @@ class SyntheticSpec(RandomValues):
         if isinstance(self.payload, SharedPayload):
             count = self.payload.shared
             return (f"{count} distinct gradients: worker w has gradient w mod {count}",)
-        return () if has_words(self) else ("packets carry no words: sums are not checked",)
+        if isinstance(self.payload, SampledPayload) and self.payload.sample > 1:
+            every = min(self.payload.sample, bucket_count(self.tensors, self.fusion.outline))
+            if every == 1:
+                return ("a step has one bucket, so all packets carry words: 'bucket' is the size of buckets",)
+            return (f"packets of one bucket in {every} carry words: the sums of the others are not checked",)
+        return () if words_every(self) else ("packets carry no words: sums are not checked",)
 
     def workload(self, workers: int, seed: int) -> Workload:
         return SyntheticWorkload(self, workers, seed)
 
 
-def has_words(source: GradientSource) -> bool:
-    # Whether packets carry values of its gradients.
-    return not (isinstance(source, SyntheticSpec) and source.payload == "none")
+def words_every(source: GradientSource) -> int:
+    # Of so many buckets of a step, the packets of one carry words; 0: packets carry none.
+    payload = source.payload if isinstance(source, SyntheticSpec) else "all"
+    return payload.sample if isinstance(payload, SampledPayload) else int(payload != "none")
+
+
+def buckets_with_words(source: GradientSource, buckets_count: int, seed: int, step: int) -> range:
+    # Which of a step's buckets these are.
+    every = min(words_every(source), buckets_count)
+    if not every:
+        return range(0)
+    first = int(keyed(seed, "sample").integers(every)) + step
+    return range(first % every, buckets_count, every)
 
 
 PROFILE_BYTES_MAX = 2**22
@@ -449,15 +475,17 @@ class SyntheticWorkload(Untrained):
     · k) for all workers of a step; the other k - c are drawn from the rest by each worker alone, so the
     union over W workers is expected to be c + (units - c)·(1 - (1 - (k - c)/(units - c))^W) units. A
     `normal` value is itself 0 about once in 8 million. With a shared payload only the first workers'
-    gradients are drawn, and the others have them too.
+    gradients are drawn, and the others have them too. With a sampled one, each is drawn and cut in the same
+    memory, and the buckets that packets carry are kept; all others are one array of zeros.
     """
 
     def __init__(self, spec: SyntheticSpec, workers: int, seed: int) -> None:
         super().__init__(spec.tensors, spec.fusion, workers, spec.ready_shares)
         self._spec, self._seed = spec, seed
-        # Zeros that nobody writes take no memory.
-        allocate = np.empty if has_words(spec) else np.zeros
-        self._flat = allocate((spec.distinct_gradients(workers), spec.elements), np.float32)
+        self._every, self._distinct = words_every(spec), spec.distinct_gradients(workers)
+        rows = self._distinct if self._every == 1 else 1
+        self._flat = np.empty((rows, spec.elements), np.float32)  # takes memory when it is written
+        self._zeros = self._cutter.cut(np.zeros(0 if self._every == 1 else spec.elements, np.float32))
         self._drawn: int | None = None  # the step whose gradients `_flat` holds
         self._gradients: list[list[Gradient]] = []
 
@@ -469,30 +497,42 @@ class SyntheticWorkload(Untrained):
         if self._drawn != step:
             self._drawn = None
             self._gradients = []  # freed before the next ones are cut
-            if has_words(self._spec):
-                self._draw(step)
-            distinct = [self._cutter.cut(row) for row in self._flat]
+            drawn = map(self._cutter.cut, self._draw(step) if self._every else ())
+            distinct = [self._carried(buckets, step) for buckets in drawn] or [self._zeros]
             self._gradients = [distinct[worker % len(distinct)] for worker in range(self._workers)]
             self._drawn = step
         return self._gradients
 
-    def _draw(self, step: int) -> None:
+    def _carried(self, buckets: list[Gradient], step: int) -> list[Gradient]:
+        """The buckets of a worker as packets carry them."""
+        if self._every == 1:
+            return buckets
+        carried = list(self._zeros)
+        for bucket in buckets_with_words(self._spec, len(buckets), self._seed, step):
+            carried[bucket] = buckets[bucket].copy()
+        return carried
+
+    def _draw(self, step: int) -> Iterator[Gradient]:
+        """Every distinct gradient, in memory that may be the next one's."""
         units = _units(self._spec)
         chosen = round(self._spec.density * units)
+        rows = [self._flat[worker % len(self._flat)] for worker in range(self._distinct)]
         if chosen == units:  # the same draws, since choosing all units draws nothing
-            for worker, flat in enumerate(self._flat):
+            for worker, flat in enumerate(rows):
                 _fill_gradient(flat, self._spec.distribution, keyed(self._seed, "gradient", step, worker))
+                yield flat
             return
         common = _choose(units, round(self._spec.overlap * chosen), keyed(self._seed, "common", step))
         free = np.flatnonzero(~common)
         private = chosen - (units - free.size)
-        for worker, flat in enumerate(self._flat):
+        for worker, flat in enumerate(rows):
             generator = keyed(self._seed, "gradient", step, worker)
             live = common.copy()
             live[free[_choose(free.size, private, generator)]] = True
             support = _spread(live, self._spec)
             flat.fill(0)
             flat[support] = _VALUES[self._spec.distribution](generator, int(np.count_nonzero(support)))
+            yield flat
 
 
 def _units(spec: SyntheticSpec) -> int:

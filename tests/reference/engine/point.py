@@ -196,6 +196,7 @@ class Point:
         self.counters["packets"] += 1
         if isinstance(self.children[child], Worker) and not self.front_end.accepts(chunk):
             self.counters["discarded"] += 1
+            self.fabric.lost_ps = self.fabric.now_ps
             return
         chunk = chunk.lifted()
         slot, version = self.job.slot(chunk), chunk.version

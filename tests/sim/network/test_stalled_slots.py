@@ -183,7 +183,7 @@ STALLS = {
         ALL_WAIT,
         on_link(0, 0, 7, 0, True, 0, False, True),
         "link h1->s0 has failed: it dropped 7 packets, and routes still lead over it, because no other path "
-        "is left or because of `reroute: never`",
+        "is left, because of `reroute: never`, or because its tree is not rebuilt",
     ),
     "down and full": Stall(
         ALL_WAIT,

@@ -120,6 +120,7 @@ codec: {kind: %s}
 collective: {%s, frame: roce-1024}
 """
 SWITCHML = "kind: in_network, program: switchml"
+SAMPLE = "steps: 3, bucket: 4MB, payload: {sample: 8}"
 SMALL = {LARGE: "4000", TRAINED: "[1, 1]"}
 COMMAND = """
 import resource, subprocess, sys
@@ -155,6 +156,7 @@ def test_nothing_of_a_variant_is_left_in_memory(tmp_path: Path) -> None:
         pytest.param(LARGE, ("6000000", "5%", "lossless"), marks=nightly),
         pytest.param(LARGE, ("6000000", "100%", "exact"), marks=nightly),
         pytest.param(LARGE, ("6000000", "5%", "packed"), marks=nightly),
+        pytest.param(LARGE, ("40000000", f"100%, {SAMPLE}", "fixed_point"), marks=nightly),
         pytest.param(
             TRAINED, ("[60, 16]", "fixed_point", "kind: in_network, program: switchml"), marks=nightly
         ),

@@ -15,6 +15,7 @@ import pytest
 from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
 from netfold.sim.report.answer import (
+    Group,
     answers,
     details,
     groups_of,
@@ -324,6 +325,8 @@ def test_nothing_is_divided_by_another_model_or_job() -> None:
         entry(name, time, {"density": share}) for name, time, share in (("a", 4, 0.1), ("b", 1, 0.5))
     ]
     assert ratios(densities) == {"a": 1, "b": 1}
+    named_alike = Group("ring", (entry("ring-x/ring", 4),))
+    assert named_alike.name(named_alike.members[0]) == "ring-x"  # which begins with the job's name by chance
     assert [group.label for group in groups_of(densities)] == ["density 0.1", "density 0.5"]
     assert answers(groups_of(densities)) == [  # each is alone in its group
         "density 0.1: a takes 4.00 µs a step",

@@ -111,6 +111,7 @@ def test_metrics_by_hand() -> None:
         "loopback_busy": None,
         "since_last_rank_us": 127.0,  # worker 1 is a microsecond late
         "bit_exact": True,
+        "checked_share": 1.0,
         "merges_verified": True,
         "max_abs_error": 0.5,
         "nmse": 0.25,

@@ -276,6 +276,7 @@ topology: {kind: star, hosts: 6, rate: 100Gbps, delay: 1us, switch: tofino1}
 workers: 3
 """
 SYNTHETIC = "workload: {kind: synthetic, elements: 2000, density: 0.1, steps: 3}\n"
+SAMPLED = SYNTHETIC.replace("density: 0.1", "bucket: 2KB, payload: {sample: 2}")
 TRAINING = "workload: {kind: training, model: mlp, batch: 8, steps: 3}\n"
 
 ADAM = TRAINING.replace("steps: 3", "steps: 3, optimizer: {kind: adam}")
@@ -298,6 +299,7 @@ DEVICE = "device: {kind: roofline, model: v100}\n"  # compute takes time
         ),
         pytest.param(SYNTHETIC, "{kind: ring}", "{kind: none}", marks=nightly),
         pytest.param(SYNTHETIC, "{kind: tree}", "{kind: fixed_point}", marks=nightly),
+        pytest.param(SAMPLED, "{kind: ring}", "{kind: fp16, feedback: true}", marks=nightly),
         pytest.param(SYNTHETIC, "{kind: parameter_server, servers: 2}", "{kind: none}", marks=nightly),
         # so is what encoders and servers remember, and what checks add up over rounds
         (TRAINING, "{kind: ring}", "{kind: marsit}"),

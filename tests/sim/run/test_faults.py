@@ -55,14 +55,15 @@ EFFECTS: dict[str, tuple[Effect, str]] = {  # and how far and how long it reache
     "kind: reorder, rate: 1%, delay: 50us": (Rule(Fate.REORDER, 0.01, UP + DOWN, delay_ps=MS // 20), ""),
     "kind: link_down, links: [h0->s0], at: 1ms, for: 2ms": (LinksDown((0,), MS, 3 * MS), "for 2ms"),
     "kind: link_down, links: [s0-h2, h1-*], at: 1ms": (LinksDown((1, 2, 5, 6), MS, NEVER_PS), "to the end"),
+    "kind: link_down, links: ['h[0-1]*'], at: 1ms": (LinksDown((0, 1), MS, NEVER_PS), "to the end"),
     "kind: link_down, at: 1ms": (LinksDown(UP + DOWN, MS, NEVER_PS), "to the end"),
     "kind: switch_down, switch: s0, at: 1ms, for: 5ms": (
         Failure((*UP, *DOWN, 8), 50 * MS, MS, 6 * MS, 4),
-        "for 5ms, rerouted after 50ms",
+        "for 5ms, not rerouted",
     ),
     "kind: switch_down, switch: s0, at: 1ms, reroute: never": (
         Failure((*UP, *DOWN, 8), NEVER_PS, MS, NEVER_PS, 4),
-        "to the end, rerouted never",
+        "to the end, not rerouted",
     ),
     "kind: link_rate, links: ['s0->*'], rate: 12.5Gbps, at: 1ms, for: 2.5ms": (
         LinksSlower(DOWN, 125 * 10**8, MS, 35 * MS // 10),
@@ -129,7 +130,7 @@ MISTAKES = {
     ),
     "kind: link_down, at: 1ms, links: [h2-s0], reroute: 1ms": (
         "links: link h2->s0 is the only link of its host, so there is no other path\n"
-        "  use links between switches, for example 'leaf0-spine*', or reroute: never"
+        "  use links between switches, or reroute: never"
     ),
     "kind: link_rate, at: 1ms, rate: 200Gbps, links: ['s0->*']": (
         "rate: 200Gbps is more than the 100Gbps that link s0->h0 was built with\n"

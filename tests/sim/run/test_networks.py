@@ -651,6 +651,24 @@ def test_a_result_out_of_sequence_is_asked_for_again(tmp_path: Path) -> None:
     assert {check.verdict for check in result.checks} == {"pass"}
 
 
+def test_a_unit_that_new_routes_bring_out_of_sequence_is_sent_again(tmp_path: Path) -> None:
+    """Packets on a shorter path overtake others; the switch discards the rest of a unit. Nothing is lost."""
+    failed = {"kind": "link_down", "links": ["leaf0-spine0"], "at": "51us", "for": "51us", "reroute": "1us"}
+    settings = {
+        "name": "overtaken",
+        "seed": 98,
+        "topology": {"kind": "leaf_spine", "leaves": 2, "spines": 3, "hosts_per_leaf": 2, "switch": "ideal"},
+        "workers": {"count": 4, "placement": "random"},
+        "workload": {"kind": "synthetic", "elements": 20_000, "steps": 4},
+        "codec": {"kind": "block_sparse"},
+        "collective": {"kind": "in_network", "switch": "spine0", "aggregators": "one", "multicast": "off"},
+        "faults": [failed],
+    }
+    result = simulate(tmp_path, text=json.dumps(settings))
+
+    assert {check.verdict for check in result.checks} == {"pass"}
+
+
 @pytest.mark.parametrize(("channels", "is_told"), [(1, True), (2, False)])
 def test_hosts_of_two_planes_send_on_both_with_two_channels(
     tmp_path: Path, channels: int, is_told: bool

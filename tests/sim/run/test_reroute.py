@@ -154,8 +154,13 @@ def test_workers_with_a_result_send_for_those_without(
 @pytest.mark.parametrize(
     ("keys", "workers", "fails", "why"),
     [
-        ("program: atp", 3, SPINE0, "in_network with program atp does not rebuild it"),
-        ("aggregators: tree", 4, SPINE0.replace("spine0", "leaf1"), "so are some of its hosts"),
+        ("program: atp", 3, SPINE0, "spine0, and in_network with program atp does not rebuild it"),
+        (
+            "aggregators: tree",
+            4,
+            SPINE0.replace("spine0", "leaf1"),
+            "leaf1, and some of its hosts are cut off, too",
+        ),
     ],
 )
 def test_a_tree_that_is_not_rebuilt_is_reported(
@@ -166,13 +171,14 @@ def test_a_tree_that_is_not_rebuilt_is_reported(
     (facts,) = result.facts.values()
 
     assert verdict_of(result) == "stalled"
-    assert f"from 17us on switches of its tree are cut off, and {why}" in facts.warnings
+    assert f"if it runs for longer than 17us, its tree loses {why}" in facts.warnings
 
 
 def test_policies_without_other_routes_are_refused(tmp_path: Path) -> None:
     fails = "faults=[{kind: link_down, links: [leaf0-spine0], at: 0s, reroute: 1ms}]"
 
     assert refused(tmp_path, fails, "routing=valiant", text=TEXT) == (
-        "--set: routing: routing valiant finds no other paths when links have failed\n"
+        "--set: routing: routing valiant finds no other paths after link_down of leaf0-spine0 "
+        "(to the end, rerouted after 1ms)\n"
         "  use ecmp or spray or adaptive or flowlet, or faults with reroute: never"
     )

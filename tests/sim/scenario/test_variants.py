@@ -105,6 +105,11 @@ def test_an_axis_of_its_own_name_sets_several_keys(tmp_path: Path) -> None:
             "{kind: all_gather}",
             "FILE:11: variants.method.gather.kind: unknown key 'kind'",
         ),
+        (
+            "{codec: {kind: topk}, collective: {kind: all_gather}}",
+            "5",
+            "FILE:11: variants.method.gather: must set keys of variants, found 5",
+        ),
     ],
 )
 def test_an_axis_of_its_own_name_sets_known_keys_once(

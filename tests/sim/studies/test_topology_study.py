@@ -19,6 +19,7 @@ from netfold.topologies.kinds.star import star
 from netfold.topologies.topology_files import Defaults, export, from_gml, from_graphml
 from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
+from tests.sim.scenes import measure
 from tests.topologies.graphs import topologies, torus
 
 
@@ -138,6 +139,7 @@ def test_without_marks_of_server_ports_there_is_no_price(tmp_path: Path) -> None
     assert unmarked.networks["rails"]["bill"] is None
     assert unmarked.networks["rails"]["oversubscription"] == {}
     assert "unknown: links such as h0–gpu0 have the rate and delay of the inside" in str(unmarked)
+    assert "cost_usd" not in measure(tmp_path, "topology={kind: file, path: rails.json}")
 
 
 def test_a_drawing_shows_what_is_absent() -> None:
