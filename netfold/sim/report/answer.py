@@ -195,6 +195,11 @@ class Group:
             return words.score(self.score_metric.name, value)
         return words.scaled(value, "") if self.question is THROUGHPUT else words.time(value)
 
+    def whole(self, variant: Entry) -> Entry | None:
+        """The variant that has the same network before links or switches of it failed; None without one."""
+        intact = [other for other in self.members if failures(variant) and not failures(other)]
+        return next((other for other in intact if _settings(other) == _settings(variant)), None)
+
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The keys of the grid that its variants are, in the order of the file; empty if they are none.
@@ -221,13 +226,20 @@ class Group:
 
     @cached_property
     def ranked(self) -> list[Entry]:
-        """Sound variants that have what is asked, the best first; by name, where they are equal."""
+        """Sound variants that have what is asked, the best first; by name, where they are equal.
+
+        A network after a failure (`without`) is no alternative to the same one before it, and is not ranked.
+        """
         if self.question is SCORE_AT_TIME and not self.has_learned:
             return []
         return self._sorted(self.value, self.more_is_better)
 
     def _sorted(self, value: Callable[[Entry], float | None], is_more_better: bool) -> list[Entry]:
-        known = [(figure, variant) for variant in self.members if (figure := value(variant)) is not None]
+        known = [
+            (figure, variant)
+            for variant in self.members
+            if (figure := value(variant)) is not None and self.whole(variant) is None
+        ]
         sign = -1 if is_more_better else 1
         return [variant for _, variant in sorted(known, key=lambda pair: (sign * pair[0], pair[1]["name"]))]
 
@@ -282,6 +294,21 @@ class Group:
 
     def rank(self, variant: Entry) -> int | None:
         return self._ranks.get(id(variant))
+
+
+def failures(variant: Entry) -> list[str]:
+    """The links and switches that its network is without."""
+    return [*variant.get("setup", {}).get("topology", {}).get("without", ())]
+
+
+def _settings(variant: Entry) -> dict[str, Any]:
+    """All but what has failed, and but what follows from it."""
+    setup = variant.get("setup", {})
+    return {
+        **setup,
+        "topology": {**setup.get("topology", {}), "without": None},
+        "collective": {**setup.get("collective", {}), "timeout": None, "switch": None},
+    }
 
 
 def rank(value: float, ordered: Sequence[float | None]) -> int:

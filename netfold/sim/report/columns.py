@@ -166,6 +166,11 @@ def left_out_of(groups: Sequence[Group], variants: Sequence[Values]) -> tuple[se
     return left_out | {"iteration_time_us"}, "aggregation_elements_per_s"
 
 
+def priced(variants: Sequence[Values]) -> tuple[str, ...]:
+    """The metric of what networks cost, if they differ in it."""
+    return ("cost_usd",) if len({values.get("cost_usd") for values in variants}) > 1 else ()
+
+
 class FittingTable(Table):
     """A table with lines above it, its heading, and notes below it.
 

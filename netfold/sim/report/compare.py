@@ -21,11 +21,9 @@ from netfold.kernels.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     AS_GIVEN,
-    GROUPS_MAX,
     Entry,
     Group,
     answered_in,
-    details,
     groups_in,
     groups_of,
     legend,
@@ -41,9 +39,11 @@ from netfold.sim.report.columns import (
     left_out_of,
     metric_columns,
     order_key,
+    priced,
     require_metrics,
     total_width,
 )
+from netfold.sim.report.network_answer import details_of
 from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.result_display import Svg, VerbResult
 from netfold.sim.report.several_runs import SideBySide, joined
@@ -114,7 +114,7 @@ def results_table(
     notes = [
         *_without_compute(variants),
         "; ".join([column.note for column in explained if column.note] + _hidden(hidden_count)),
-        *(text for group in answered[:GROUPS_MAX] if (text := details(group, is_brief=not is_verbose))),
+        *details_of(answered, is_brief=not is_verbose),
         *spreads(groups),
         *(_time_shares(variants) if is_verbose else ()),
         *_codec_events(variants),
@@ -376,7 +376,8 @@ class Comparison(VerbResult):
             "bottleneck", [Text(row.bottleneck) for row in rows], is_number=False
         )
         ranked_by = [SORTS[self.sort].name] if self.sort in SORTS else []
-        names = list(dict.fromkeys((*COMPARISON, *ranked_by)))
+        metrics = [row.metrics for row in rows]
+        names = list(dict.fromkeys((*COMPARISON, *priced(metrics), *ranked_by)))
         return [
             TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
             TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
@@ -386,7 +387,7 @@ class Comparison(VerbResult):
                 if is_grouped
                 else []
             ),
-            *metric_columns(names, [row.metrics for row in rows], left_out, beside),
+            *metric_columns(names, metrics, left_out, beside),
             TableColumn("verdict", [verdict_text(row.verdict) for row in rows], is_number=False),
         ]
 

@@ -484,7 +484,7 @@ def bound_times(run: RunFolder) -> Figure | None:
 
 
 def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
-    """Bars: mean aggregation time of a step by phase; None if nothing took time.
+    """Bars: mean aggregation time of a step by phase; None if all time goes into one.
 
     `labels` are the colours of the messages.
     """
@@ -494,6 +494,8 @@ def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     rows = [words.parts(variant["metrics"]) for variant in variants]
     fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
     names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
+    if len({*names}) < 2:
+        return None
     colours = style.phase_colours(names, labels) | ({RANK_SKEW: None} if RANK_SKEW in names else {})
     totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
     factor_us, unit = words.time_unit(max(totals_us))

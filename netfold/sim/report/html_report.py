@@ -17,9 +17,7 @@ from netfold.kernels.processor import note_of
 from netfold.sim import files
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
-    GROUPS_MAX,
     answered_in,
-    details,
     groups_in,
     legend,
     listed,
@@ -27,9 +25,10 @@ from netfold.sim.report.answer import (
     times_baseline,
 )
 from netfold.sim.report.bottleneck_text import sentence
-from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
+from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns, priced
 from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.html_page import inlined, template_of
+from netfold.sim.report.network_answer import details_of
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
 from netfold.sim.report.predictions import answers_and_outlook
@@ -281,7 +280,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         "× baseline", [times[name] for name in names], values=[ratios[name] for name in names]
     )
     left_out, beside = left_out_of(groups, metrics)
-    speed = metric_columns(PAGE_SPEED, metrics, left_out, {beside: baseline})
+    speed = metric_columns((*PAGE_SPEED, *priced(metrics)), metrics, left_out, {beside: baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(
@@ -304,7 +303,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         divided=legend(groups),
         spreads=spreads(groups),
         answers=answers_and_outlook(answered_in(run.summary)),
-        details=[text for group in answered_in(run.summary)[:GROUPS_MAX] if (text := details(group))],
+        details=details_of(answered_in(run.summary)),
         speed=speed,
         sums=sums,
         shown={column.name for column in (*speed, *sums)},

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import SCORE_AT_TIME, TIME_TO_TARGET, Group, groups_in, telling
+from netfold.sim.report.answer import SCORE_AT_TIME, TIME_TO_TARGET, Group, groups_in, listed, telling
 from netfold.sim.report.hover_text import mark, mark_points
 from netfold.sim.report.training_curves import (
     TASKS_MAX,
@@ -143,8 +143,9 @@ def _looks(run: RunFolder) -> Looks:
 
 def not_drawn(run: RunFolder) -> str:
     """Which variants the figures of this file leave out, and why; empty if none."""
-    names = ", ".join(name for name in looks_of(run) if name not in _looks(run))
-    return names and f" Drawn are the first two, the baseline and those whose times differ most; not {names}."
+    names = [name for name in looks_of(run) if name not in _looks(run)]
+    drawn = " Drawn are the first two, the baseline and those whose times differ most; not "
+    return f"{drawn}{listed(names)}." if names else ""
 
 
 def is_far(times_us: Sequence[float]) -> bool:

@@ -234,7 +234,7 @@ def entry(name: str, time_us: float | None, workload: Mapping[str, Any] = MLP, *
         **{"is_uncompressed": more.pop("plain", False), "replays_times": more.pop("replays", False)},
         **({"stay": {}} if more.pop("stays", False) else {}),
         **{key: more.pop(key) for key in ("scores", "chance", "axes", "seeds", "spread") if key in more},
-        "setup": {"workload": {**workload, **more.pop("choices", {})}},
+        "setup": {"workload": {**workload, **more.pop("choices", {})}, "topology": more.pop("topology", {})},
         "metrics": metrics | more,
     }
 
@@ -624,6 +624,18 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
     assert found.notes == (
         "quick/2026-11-21T19-12-51-seed7-2: other numbers of workers: 'ring' has 4, 'ring' of the baseline 2",
     )
+
+
+@pytest.mark.parametrize(("cost_usd", "headings"), [(41e3, ["cost"]), (27.6e3, [])])
+def test_prices_are_compared_where_they_differ(
+    write: Callable[..., Path], cost_usd: float, headings: list[str]
+) -> None:
+    whole = run_data(RING, LOSSLESS).summary
+    for variant, price in zip(whole["variants"], (27.6e3, cost_usd), strict=True):
+        variant["metrics"]["cost_usd"] = price
+    columns = compare([write(RING, LOSSLESS, summary=whole)]).columns()
+
+    assert [column.heading for column in columns if column.heading == "cost"] == headings
 
 
 def test_terminal_table_fits_a_hundred_columns() -> None:
