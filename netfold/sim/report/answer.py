@@ -6,7 +6,6 @@ nothing. The order of the variants changes nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -384,41 +383,6 @@ def answered_in(summary: Mapping[str, Any]) -> list[Group]:
         for members in by_jobs.values()
     ]
     return [*groups, *groups_in({**summary, "variants": others})]
-
-
-def telling(summary: Mapping[str, Any], count: int) -> list[str]:
-    """At most so many variants, without their jobs, that say most of a run; by name, in its order.
-
-    The winner of each group, the next, and the baseline; then, one after the other, what has no time, as it
-    is stalled, or has that which is farthest from those of all that are chosen.
-    """
-    names = list(dict.fromkeys(map(_network, summary["variants"])))
-    groups = answered_in(summary)
-    leaders = [entry for rank in range(2) for group in groups for entry in group.ranked[rank : rank + 1]]
-    leaders += [group.baseline for group in groups if group.baseline is not None]
-    chosen = list(dict.fromkeys(map(_network, leaders)))[:count]
-    paces = [
-        {_network(entry): math.log(pace) for entry in group.members if (pace := group.pace(entry))}
-        for group in groups
-    ]
-
-    def distance(name: str) -> float:
-        return max(
-            (
-                min((abs(known[name] - known[other]) for other in chosen if other in known), default=0.0)
-                for known in paces
-                if name in known
-            ),
-            default=math.inf,
-        )
-
-    while len(chosen) < min(count, len(names)):
-        chosen.append(max((name for name in names if name not in chosen), key=distance))
-    return [name for name in names if name in chosen]
-
-
-def _network(variant: Entry) -> str:
-    return str(variant["name"]).partition("/")[0]
 
 
 def _traits(variant: Entry) -> dict[str, str]:

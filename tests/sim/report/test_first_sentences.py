@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import netfold
 from netfold.errors import ScenarioError
-from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, telling, with_answer
+from netfold.sim.report.answer import QUESTIONS, answered_in, answers, groups_of, with_answer
 from netfold.sim.report.bottleneck_text import place
 from netfold.sim.report.network_answer import details_of
+from netfold.sim.report.over_time import telling
 from netfold.sim.report.predictions import answers_and_outlook, size_lines
 from netfold.sim.report.several_runs import joined
 from netfold.sim.report.words import digits, money, percent, time
