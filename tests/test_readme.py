@@ -43,7 +43,7 @@ from tests.sim.capture.folders import write_recording
 README, PYTHON = ROOT / "README.md", ROOT / "docs" / "python.md"
 WORDS_MAX = {
     README: 900,
-    ROOT / "docs" / "tutorial.md": 1000,
+    ROOT / "docs" / "tutorial.md": 650,
     **dict.fromkeys((ROOT / "docs" / "how-to").iterdir(), 600),
 }
 REFERENCE, RESULTS = ROOT / "docs" / "reference.md", ROOT / "docs" / "explanation" / "run-folder.md"

@@ -189,8 +189,8 @@ def run(  # noqa: PLR0913  one argument an option
 ) -> None:
     """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
 
-    It begins with the answer: which variant comes first, how far, and what holds it back. The table has the
-    columns that answer the question and fit into 100 characters; --columns shows others.
+    It begins with the answer: which variant comes first, and how far. The table has the columns that answer
+    the question and fit into 100 characters; --columns shows others.
 
     A variant's verdict is pass, "pass: sums not checked" (packets carry no words), "pass: N % of sums
     checked" (some packets do), approximate (all checks hold, and the codec reports how many elements are
@@ -241,7 +241,7 @@ def run(  # noqa: PLR0913  one argument an option
     assert outcome.run_dir is not None
     is_good = kind(outcome.summary["verdict"]) in GOOD
     if is_good and not (as_json or quiet):
-        print_line(f"To see what would shorten it: netfold explain {shlex.quote(str(outcome.run_dir))}")
+        print_line(f"Advice: netfold explain {shlex.quote(str(outcome.run_dir))}")
     report_printed(outcome.run_dir, not no_report, as_json or quiet)
     exit_with(is_good)
 

@@ -186,7 +186,7 @@ def under_way(text: str) -> Iterator[None]:
 
 
 class _Log:
-    """Writes a line when an activity begins, and its progress every `LOG_EVERY_S` seconds."""
+    """Writes a line when the first activity begins, and then one every `LOG_EVERY_S` seconds."""
 
     def __init__(self) -> None:
         self._last, self._written_s = "", time.monotonic()
@@ -197,11 +197,11 @@ class _Log:
         now_s = time.monotonic()
         if self._begun_s is None and what != COMPILING:
             self._begun_s = now_s
+        if self._last and now_s - self._written_s < LOG_EVERY_S:
+            return
         if what != self._last:
             # How many kernels are needed is found while they are compiled: at first, one of one.
             print_error(what if what == COMPILING else f"{what} ({int(done)} of {int(total)} steps done)")
-        elif now_s - self._written_s < LOG_EVERY_S:
-            return
         elif what == COMPILING:
             print_error(f"{text} ({int(done)} of {int(total)} done)")
         else:
@@ -232,15 +232,15 @@ def report(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="File of the figure, SVG or PDF, by default figures/FIGURE-INCHESin.pdf; without --figure "
-            "the folder of the page of several runs, by default comparison.",
+            help="File of the figure, SVG, PDF or PNG, by default figures/FIGURE-INCHESin.pdf; without "
+            "--figure the folder of the page of several runs, by default comparison.",
         ),
     ] = None,
     width: Annotated[
         float | None,
         typer.Option(
             metavar="INCHES",
-            help="Width of the figure; by default 3.3 of a PDF, a column of a paper, and 9 of an SVG.",
+            help="Width of the figure; by default 3.3 of a PDF, a column of a paper, and 9 of others.",
             min=3,
             max=9,
         ),

@@ -270,16 +270,20 @@ def test_tables_are_as_wide_as_a_terminal_says(monkeypatch: pytest.MonkeyPatch) 
     assert 40 < max(len(line) for line in shown.splitlines()) <= 60
 
 
-def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("every_s", [10.0, 0.0])
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], every_s: float
+) -> None:
+    """What ends at once is not worth further lines."""
+    monkeypatch.setattr("netfold.commands.terminal.LOG_EVERY_S", every_s)
     with progress_bar() as progress:
-        for text, done in (("ring", 0), ("ring", 1), ("switch", 2), ("writing the results", 3)):
+        for text, done in (("ring", 0), ("switch", 2), ("writing the results", 3)):
             progress(text, done, 3)
 
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == (
-        "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the results (3 of 3 steps done)\n"
-    )
+    others = "switch (2 of 3 steps done)\nwriting the results (3 of 3 steps done)\n"
+    assert told.err == f"ring (0 of 3 steps done)\n{others if every_s == 0 else ''}"
 
 
 def test_a_sweep_without_a_terminal_says_how_far_it_is_while_no_point_ends(

@@ -6,7 +6,6 @@ nothing. The order of the variants changes nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +14,8 @@ from typing import Any, NamedTuple
 from netfold.errors import NAMES_SHOWN
 from netfold.sim.report import words
 from netfold.sim.report.bottleneck_text import because, sentence, short
-from netfold.sim.report.bottleneck_text import place as place_of
 from netfold.sim.report.words import format_value
-from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
+from netfold.sim.results.metrics import has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind, worst
 from netfold.sim.workload.training_keys import ScoreMetric, metric_named
 from netfold.sim.workload.workload_keys import CHOICES
@@ -196,6 +194,11 @@ class Group:
             return words.score(self.score_metric.name, value)
         return words.scaled(value, "") if self.question is THROUGHPUT else words.time(value)
 
+    def whole(self, variant: Entry) -> Entry | None:
+        """The variant that has the same network before links or switches of it failed; None without one."""
+        intact = [other for other in self.members if failures(variant) and not failures(other)]
+        return next((other for other in intact if _settings(other) == _settings(variant)), None)
+
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The keys of the grid that its variants are, in the order of the file; empty if they are none.
@@ -222,13 +225,20 @@ class Group:
 
     @cached_property
     def ranked(self) -> list[Entry]:
-        """Sound variants that have what is asked, the best first; by name, where they are equal."""
+        """Sound variants that have what is asked, the best first; by name, where they are equal.
+
+        A network after a failure (`without`) is no alternative to the same one before it, and is not ranked.
+        """
         if self.question is SCORE_AT_TIME and not self.has_learned:
             return []
         return self._sorted(self.value, self.more_is_better)
 
     def _sorted(self, value: Callable[[Entry], float | None], is_more_better: bool) -> list[Entry]:
-        known = [(figure, variant) for variant in self.members if (figure := value(variant)) is not None]
+        known = [
+            (figure, variant)
+            for variant in self.members
+            if (figure := value(variant)) is not None and self.whole(variant) is None
+        ]
         sign = -1 if is_more_better else 1
         return [variant for _, variant in sorted(known, key=lambda pair: (sign * pair[0], pair[1]["name"]))]
 
@@ -283,6 +293,21 @@ class Group:
 
     def rank(self, variant: Entry) -> int | None:
         return self._ranks.get(id(variant))
+
+
+def failures(variant: Entry) -> list[str]:
+    """The links and switches that its network is without."""
+    return [*variant.get("setup", {}).get("topology", {}).get("without", ())]
+
+
+def _settings(variant: Entry) -> dict[str, Any]:
+    """All but what has failed, and but what follows from it."""
+    setup = variant.get("setup", {})
+    return {
+        **setup,
+        "topology": {**setup.get("topology", {}), "without": None},
+        "collective": {**setup.get("collective", {}), "timeout": None, "switch": None},
+    }
 
 
 def rank(value: float, ordered: Sequence[float | None]) -> int:
@@ -357,41 +382,6 @@ def answered_in(summary: Mapping[str, Any]) -> list[Group]:
         for members in by_jobs.values()
     ]
     return [*groups, *groups_in({**summary, "variants": others})]
-
-
-def telling(summary: Mapping[str, Any], count: int) -> list[str]:
-    """At most so many variants, without their jobs, that say most of a run; by name, in its order.
-
-    The winner of each group, the next, and the baseline; then, one after the other, what has no time, as it
-    is stalled, or has that which is farthest from those of all that are chosen.
-    """
-    names = list(dict.fromkeys(map(_network, summary["variants"])))
-    groups = answered_in(summary)
-    leaders = [entry for rank in range(2) for group in groups for entry in group.ranked[rank : rank + 1]]
-    leaders += [group.baseline for group in groups if group.baseline is not None]
-    chosen = list(dict.fromkeys(map(_network, leaders)))[:count]
-    paces = [
-        {_network(entry): math.log(pace) for entry in group.members if (pace := group.pace(entry))}
-        for group in groups
-    ]
-
-    def distance(name: str) -> float:
-        return max(
-            (
-                min((abs(known[name] - known[other]) for other in chosen if other in known), default=0.0)
-                for known in paces
-                if name in known
-            ),
-            default=math.inf,
-        )
-
-    while len(chosen) < min(count, len(names)):
-        chosen.append(max((name for name in names if name not in chosen), key=distance))
-    return [name for name in names if name in chosen]
-
-
-def _network(variant: Entry) -> str:
-    return str(variant["name"]).partition("/")[0]
 
 
 def _traits(variant: Entry) -> dict[str, str]:
@@ -479,7 +469,7 @@ def legend(groups: Sequence[Group]) -> str:
     names = f"{', '.join(named[:GROUPS_MAX])}{', …' if len(named) > GROUPS_MAX else ''}"
     by = " or ".join(dict.fromkeys(group.question.by for group in groups))
     within = ", within variants of equal workload" if len(groups) > 1 else ""
-    return f"× baseline: how many times as fast as {names}, by {by}{within}"
+    return f"× baseline: speedup over {names}, by {by}{within}"
 
 
 def spreads(groups: Sequence[Group]) -> list[str]:
@@ -500,7 +490,7 @@ def spreads(groups: Sequence[Group]) -> list[str]:
 
 
 def answers(groups: Sequence[Group]) -> list[str]:
-    """One sentence on every group: the answer to its question."""
+    """The answer to the question of every group."""
     texts = [text for group in groups if (text := answer(group))]
     if (more := len(texts) - GROUPS_MAX) > 0:
         texts[GROUPS_MAX:] = [f"and {words.format_count(more, 'more group')} of variants of equal workload"]
@@ -508,9 +498,13 @@ def answers(groups: Sequence[Group]) -> list[str]:
 
 
 def answer(group: Group) -> str:
-    """Which variants come first, with what, how far before the baseline and the next; which miss a target."""
-    text = _outcome(group) if _first(group) else _nobody(group)
-    return f"{group.label}: {text}" if group.label and text else text
+    """Which variants come first, with what, how far before the baseline and the next; which miss a target.
+
+    Further lines say what is best where in a grid, and what networks cost.
+    """
+    texts = [_outcome(group), _best_of_each(group), _costs(group)] if _first(group) else [_nobody(group)]
+    label = f"{group.label}: " if group.label else ""
+    return "\n".join(f"{label}{text}" for text in texts if text)
 
 
 def _outcome(group: Group) -> str:
@@ -541,30 +535,23 @@ def _outcome(group: Group) -> str:
     if baseline is not None:
         text += f"; {group.name(first[0])} is " if is_blurred else ", "
         text += _gain(group, first[0], baseline)
-    text += _networks(group, first)
     following = _following(group)
     if following and following != [baseline]:
         verb = "is" if len(following) == 1 else "are"
         text += f"; next {verb} {_names(group, following)}, {_behind(group, first[0], following[0])}"
-    return text + _best_of_each(group) + _left_out(group)
+    return text + _left_out(group)
 
 
-def _networks(group: Group, first: Sequence[Entry]) -> str:
-    """What networks of different prices cost, and the bottleneck of the fastest and of the baseline."""
+def _costs(group: Group) -> str:
+    """What networks of different prices cost."""
     costs = [variant["metrics"].get("cost_usd") for variant in group.sound]
     if None in costs or len(set(costs)) < 2:
         return ""
     prices: dict[str, list[str]] = {}
-    for variant in first:
+    for variant in _first(group):
         prices.setdefault(words.money(variant["metrics"]["cost_usd"]), []).append(group.name(variant))
     texts = [f"{listed(names)} cost{'s' * (len(names) == 1)} {price}" for price, names in prices.items()]
-    limits = [
-        f"{place_of(variant['bounds'][0])} of {group.name(variant)}"
-        for variant in (first[0], _other_baseline(group))
-        if variant is not None and variant.get("bounds")
-    ]
-    least, most = words.money(min(costs)), words.money(max(costs))
-    return f"; {', '.join(texts)}, all networks {least} to {most}; bottleneck: {', '.join(limits)}"
+    return f"{', '.join(texts)}, all networks {words.money(min(costs))} to {words.money(max(costs))}"
 
 
 def _left_out(group: Group) -> str:
@@ -686,7 +673,7 @@ def _best_of_each(group: Group) -> str:
         f"{best} for {_where(list(won), len(rows))}{_gains(list(won.values()))}" for best, won in wins.items()
     ]
     superlative = "best" if group.question is SCORE_AT_TIME else "fastest"
-    of_what = f"; {superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
+    of_what = f"{superlative} {chosen} by {' and '.join(conditions)}: {', '.join(told)}"
     return of_what if told else ""
 
 
@@ -725,19 +712,20 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def details(group: Group) -> str:
-    """What the first variant costs in quality, why it is first, and what holds it back."""
+def details(group: Group, *, is_brief: bool = False) -> str:
+    """What the first variant costs in quality, why it is first and, unless brief, what holds it back."""
     first = next(iter(_first(group)), None)
     if first is None:
         return ""
-    baseline, parts = _other_baseline(group), [_quality(group, first), _within_error(group, first)]
+    baseline, parts = _other_baseline(group), [_quality(group, first, is_brief), _within_error(group, first)]
     if kind(first["verdict"]) != "pass":
         parts.insert(0, first["verdict"])
     if baseline is not None and group.question is STEP_TIME:
         parts.append(
             because(first.get("bounds", ()), baseline.get("bounds", ()), other_name=group.name(baseline))
         )
-    parts.append(sentence(first.get("bounds", ())))
+    if not is_brief:
+        parts.append(sentence(first.get("bounds", ())))
     told = "; ".join(part for part in parts if part)
     return f"{first['name']}: {told}" if told else ""
 
@@ -756,42 +744,32 @@ def _within_error(group: Group, first: Entry) -> str:
     return text + ("" if is_long else " (of long messages; short ones were not compared)")
 
 
+def _last_scores(group: Group, first: Entry) -> str:
+    """The score of the first variant at the end, and those of the others, equal ones together."""
+    names: dict[str, list[str]] = {}
+    for variant in (first, *group.sound):
+        if (score := variant["metrics"].get("test_score")) is not None:
+            names.setdefault(words.score(group.score_metric.name, score), []).append(group.name(variant))
+    mine, *others = names
+    alike = [name for name in names[mine] if name != group.name(first)]
+    told = f", as {listed(alike) if others else 'all others'}" if alike else ""
+    text = f"{group.score_metric.name} at the end: {mine}{told}"
+    return "; ".join([text, *(f"{listed(names[score])}: {score}" for score in others[:NAMES_SHOWN])])
+
+
 _ROUNDING = 1e-13
 """NMSE below which sums are as near the exact ones as float32 sums: one rounding by 2⁻²⁴ is 3.6e-15."""
 
 
-def _quality(group: Group, first: Entry) -> str:
-    """What the sums and the score of the first variant lack."""
-    metrics, baseline, parts = first["metrics"], _other_baseline(group), []
-    if baseline is not None and group.question is not SCORE_AT_TIME:
-        score, other = metrics.get("test_score"), baseline["metrics"].get("test_score")
-        if score is not None and other is not None:
-            name = metrics["test_metric"]
-            parts.append(
-                f"{name} at the end: {words.score(name, score)}; "
-                f"of {baseline['name']}: {words.score(name, other)}"
-            )
+def _quality(group: Group, first: Entry, is_brief: bool) -> str:
+    """What the sums and the score of the first variant lack; not that sums are rounded, if brief."""
+    metrics, parts = first["metrics"], []
+    if metrics.get("test_score") is not None and group.question is not SCORE_AT_TIME:
+        parts.append(_last_scores(group, first))
     if "bit_exact" in metrics and is_lossy(metrics):
         error = metrics["nmse"]
         is_rounded = error is not None and error < _ROUNDING
         text = "its sums are rounded, as float32 sums are" if is_rounded else "its sums are not exact"
-        parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
+        if not (is_brief and is_rounded):
+            parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
     return "; ".join(parts)
-
-
-def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:
-    """A key of a variant's verdict and metrics, best first; bad verdicts and missing values come last.
-
-    `sort` is the name of an order, or what a group is ranked by.
-    """
-    metric = SORTS.get(sort) or BY_NAME[sort]
-
-    def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        value = metrics.get(metric.name)
-        is_more_better = metric.better == "higher"
-        if metric.name == "test_score" and value is not None:
-            is_more_better = metric_named(metrics["test_metric"]).more_is_better
-        signed = 0.0 if value is None else -value if is_more_better else value
-        return kind(verdict) not in GOOD, value is None, signed
-
-    return key

@@ -18,7 +18,9 @@ from rich.text import Text
 from netfold.errors import DataError, names_hint
 from netfold.sim.report import words
 from netfold.sim.report.answer import Group
-from netfold.sim.results.metrics import ALL, BY_NAME, RUN_TABLE, TYPES, Unit, Values
+from netfold.sim.results.metrics import ALL, BY_NAME, RUN_TABLE, SORTS, TYPES, Unit, Values
+from netfold.sim.results.summary import GOOD, kind
+from netfold.sim.workload.training_keys import metric_named
 
 _ANY_WIDTH = 100_000
 
@@ -85,6 +87,24 @@ def require_metrics(columns: str) -> Sequence[str]:
     return names
 
 
+def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:
+    """A key of a variant's verdict and metrics, best first; bad verdicts and missing values come last.
+
+    `sort` is the name of an order, or what a group is ranked by.
+    """
+    metric = SORTS.get(sort) or BY_NAME[sort]
+
+    def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        value = metrics.get(metric.name)
+        is_more_better = metric.better == "higher"
+        if metric.name == "test_score" and value is not None:
+            is_more_better = metric_named(metrics["test_metric"]).more_is_better
+        signed = 0.0 if value is None else -value if is_more_better else value
+        return kind(verdict) not in GOOD, value is None, signed
+
+    return key
+
+
 @dataclass(frozen=True)
 class TableColumn:
     heading: str
@@ -124,7 +144,7 @@ def metric_columns(
                 name=name,
                 is_right=metric.unit is Unit.SHARE or (is_number and metric.shown_if is None),
                 is_number=is_number,
-                note=f"{metric.label or name}: {metric.note}" if metric.note else "",
+                note=f"{metric.label or name}: {metric.note or metric.what}",
                 values=[values.get(_SORTED_BY.get(name, name)) for values in variants],
             )
         )
@@ -144,6 +164,11 @@ def left_out_of(groups: Sequence[Group], variants: Sequence[Values]) -> tuple[se
     if any(values.get("compute_time_us") for values in variants):
         return left_out, "iteration_time_us"
     return left_out | {"iteration_time_us"}, "aggregation_elements_per_s"
+
+
+def priced(variants: Sequence[Values]) -> tuple[str, ...]:
+    """The metric of what networks cost, if they differ in it."""
+    return ("cost_usd",) if len({values.get("cost_usd") for values in variants}) > 1 else ()
 
 
 class FittingTable(Table):
@@ -174,8 +199,8 @@ class FittingTable(Table):
             self.add_row(*cells)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for text in self._above:
-            yield _wrapped(text, options)
+        for line in (line for text in self._above for line in text.splitlines()):
+            yield _wrapped(line, options)
         if self._heading:
             yield Text(self._heading, style="italic")
         unlimited = options.update(max_width=_ANY_WIDTH)

@@ -6,7 +6,6 @@ comparison.table(); comparison.as_dict(); comparison.draw()
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,16 +21,13 @@ from netfold.kernels.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
     AS_GIVEN,
-    GROUPS_MAX,
     Entry,
     Group,
     answered_in,
-    details,
     groups_in,
     groups_of,
     legend,
     listed,
-    order_key,
     rank,
     spreads,
     times_baseline,
@@ -42,9 +38,12 @@ from netfold.sim.report.columns import (
     TableColumn,
     left_out_of,
     metric_columns,
+    order_key,
+    priced,
     require_metrics,
     total_width,
 )
+from netfold.sim.report.network_answer import details_of
 from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.result_display import Svg, VerbResult
 from netfold.sim.report.several_runs import SideBySide, joined
@@ -100,19 +99,22 @@ def results_table(
         is_ratio=True,
         note=legend(groups),
     )
-    last = [TableColumn("verdict", [verdict_text(variant["verdict"]) for variant in variants])]
+    verdicts = [verdict_text(variant["verdict"]) for variant in variants]
+    last = [TableColumn("verdict", verdicts, note="verdict: whether all checks hold")]
     if any(variant["bounds"] for variant in variants):
-        last.insert(0, TableColumn("bottleneck", [Text(short(variant["bounds"])) for variant in variants]))
+        bottlenecks = [Text(short(variant["bounds"])) for variant in variants]
+        last.insert(0, TableColumn("bottleneck", bottlenecks, note=f"bottleneck: {_BOTTLENECK}"))
     names = [Text(variant["name"]) for variant in variants]  # brackets in Text are no markup
     others = [TableColumn("variant", names), ratios, *last]
-    measured, beside = _measured(variants, groups, columns, TABLE_COLUMNS - 1 - total_width(others))
+    width = TABLE_COLUMNS - 1 - total_width(others)
+    measured, beside, hidden_count = _measured(variants, groups, columns, width)
     at = 1 + next((index for index, column in enumerate(measured) if column.name == beside), len(measured))
     table_columns = [others[0], *measured[:at], ratios, *measured[at:], *last]
     explained = table_columns if is_verbose else [ratios]
     notes = [
         *_without_compute(variants),
-        "; ".join(column.note for column in explained if column.note),
-        *(text for group in answered[:GROUPS_MAX] if (text := details(group))),
+        "; ".join([column.note for column in explained if column.note] + _hidden(hidden_count)),
+        *details_of(answered, is_brief=not is_verbose),
         *spreads(groups),
         *(_time_shares(variants) if is_verbose else ()),
         *_codec_events(variants),
@@ -131,8 +133,8 @@ def results_table(
 
 def _measured(
     variants: Sequence[Mapping[str, Any]], groups: Sequence[Group], columns: str, width: int
-) -> tuple[list[TableColumn], str]:
-    """The columns of metrics, and the metric of the one beside which ratios stand.
+) -> tuple[list[TableColumn], str, int]:
+    """The columns of metrics, the metric of the one beside which ratios stand, and how many are not shown.
 
     Where no `columns` are named, those that matter most are shown, as many as fit into `width`.
     """
@@ -153,10 +155,16 @@ def _measured(
     step_alone = {"iteration_time_us": lambda values: words.time(values["iteration_time_us"])}
     measured = metric_columns(names, metrics, left_out, writers=step_alone)
     if columns:
-        return measured, beside
+        return measured, beside, 0
+    columns_count = len(measured)
     while len(measured) > 1 + is_error_wanted and total_width(measured) > width:
         measured.pop()
-    return sorted(measured, key=lambda column: list(TYPES).index(column.name)), beside
+    in_order = sorted(measured, key=lambda column: list(TYPES).index(column.name))
+    return in_order, beside, columns_count - len(measured)
+
+
+def _hidden(count: int) -> list[str]:
+    return [f"{words.format_count(count, 'more column')}: --columns all"] if count else []
 
 
 _POOR_NMSE = 0.1
@@ -268,10 +276,11 @@ def verdict_text(verdict: str) -> Text:
     return Text(verdict, style=styles.get(kind(verdict), "bold red"))
 
 
+_BOTTLENECK = "the largest part of the aggregation time, and how many further links were as busy (+)"
 _LEGEND = (
-    "aggregation, iteration: mean per step; bottleneck: the largest part of the aggregation time, and how "
-    "many further links were as busy (+); bytes/worker: sent by a worker, mean per step; × baseline: the "
-    "figure to its left over the baseline's, so that of elements/s is the speedup of the aggregation"
+    f"aggregation, iteration: mean per step; bottleneck: {_BOTTLENECK}; bytes/worker: sent by a worker, mean "
+    "per step; × baseline: the figure to its left over the baseline's, so that of elements/s is the speedup "
+    "of the aggregation"
 )
 _KEYS_COUNT = 3
 """The key columns of the table: rank, run and variant."""
@@ -367,7 +376,8 @@ class Comparison(VerbResult):
             "bottleneck", [Text(row.bottleneck) for row in rows], is_number=False
         )
         ranked_by = [SORTS[self.sort].name] if self.sort in SORTS else []
-        names = list(dict.fromkeys((*COMPARISON, *ranked_by)))
+        metrics = [row.metrics for row in rows]
+        names = list(dict.fromkeys((*COMPARISON, *priced(metrics), *ranked_by)))
         return [
             TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
             TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
@@ -377,7 +387,7 @@ class Comparison(VerbResult):
                 if is_grouped
                 else []
             ),
-            *metric_columns(names, [row.metrics for row in rows], left_out, beside),
+            *metric_columns(names, metrics, left_out, beside),
             TableColumn("verdict", [verdict_text(row.verdict) for row in rows], is_number=False),
         ]
 
@@ -726,7 +736,7 @@ def _circumstances(run: RunFolder) -> dict[str, str]:
     return {
         "scenario": run.summary["scenario"],
         "seed": str(run.summary["seed"]),
-        "scenario file with sha256": hashlib.sha256(run.scenario_text).hexdigest()[:12],
+        "scenario file with sha256": run.circumstances["scenario_sha256"][:12],
         "--set": ", ".join(run.summary["sets"]) or "nothing",
         "netfold version": run.circumstances["version"],
     }

@@ -16,7 +16,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import groups_in, order_key, times_baseline
+from netfold.sim.report.answer import groups_in, times_baseline
+from netfold.sim.report.columns import order_key
 from netfold.sim.report.heat_map import heat_map
 from netfold.sim.report.hover_text import Row, mark
 from netfold.sim.report.network_drawing import utilisation
@@ -483,7 +484,7 @@ def bound_times(run: RunFolder) -> Figure | None:
 
 
 def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
-    """Bars: mean aggregation time of a step by phase; None if nothing took time.
+    """Bars: mean aggregation time of a step by phase; None if all time goes into one.
 
     `labels` are the colours of the messages.
     """
@@ -493,6 +494,8 @@ def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     rows = [words.parts(variant["metrics"]) for variant in variants]
     fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
     names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
+    if len({*names}) < 2:
+        return None
     colours = style.phase_colours(names, labels) | ({RANK_SKEW: None} if RANK_SKEW in names else {})
     totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
     factor_us, unit = words.time_unit(max(totals_us))

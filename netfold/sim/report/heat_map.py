@@ -31,7 +31,7 @@ def heat_map(run: RunFolder) -> Figure | None:
     groups = answered_in(run.summary)
     if len(groups) > GROUPS_MAX or any(len(group.axes) < 2 for group in groups):
         return None
-    beside = 1 if style.is_narrow() else len(groups)
+    beside = 1 if style.is_narrow() else len(groups) if len(groups) < GROUPS_MAX else GROUPS_MAX // 2
     rows = max(len({place(group, variant)[0] for variant in group.members}) for group in groups)
     below = len(groups) // beside
     figure = style.new_figure((1.0 + 0.34 * rows) * below)

@@ -17,9 +17,7 @@ from netfold.kernels.processor import note_of
 from netfold.sim import files
 from netfold.sim.report import words
 from netfold.sim.report.answer import (
-    GROUPS_MAX,
     answered_in,
-    details,
     groups_in,
     legend,
     listed,
@@ -27,15 +25,16 @@ from netfold.sim.report.answer import (
     times_baseline,
 )
 from netfold.sim.report.bottleneck_text import sentence
-from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns
+from netfold.sim.report.columns import TableColumn, left_out_of, metric_columns, priced
 from netfold.sim.report.figures import drawers, figures
 from netfold.sim.report.html_page import inlined, template_of
+from netfold.sim.report.network_answer import details_of
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.over_time import not_drawn
 from netfold.sim.report.predictions import answers_and_outlook
 from netfold.sim.report.result_display import Svg
 from netfold.sim.report.several_runs import SideBySide, joined
-from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_svg
+from netfold.sim.report.style import PAPER_INCHES, WIDTH_INCHES, house_style, to_pdf, to_png, to_svg
 from netfold.sim.report.words import fairness, format_value, warnings
 from netfold.sim.results.folder import RunFolder, first_seed, is_sweep, load
 from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
@@ -172,6 +171,10 @@ def build_figure(path: Path, name: str, width_inches: float | None = None, out: 
     return write_figure(run.path, drawers(run), name, width_inches, out)
 
 
+_WRITERS: Mapping[str, Callable[[Figure], bytes]] = {".svg": to_svg, ".pdf": to_pdf, ".png": to_png}
+"""Files of a figure, by their suffixes."""
+
+
 def write_figure(
     folder: Path,
     draw: Mapping[str, Callable[[], Figure | None]],
@@ -179,18 +182,21 @@ def write_figure(
     width_inches: float | None = None,
     out: Path | None = None,
 ) -> Path:
-    """Write one figure as `out`, an SVG or PDF file, or else as `figures/NAME-WIDTHin.pdf`; returns its path.
+    """Write one figure as `out`, an SVG, PDF or PNG file, or as `figures/NAME-WIDTHin.pdf`; returns its path.
 
-    By default an SVG is as wide as those of a page, and a PDF as a column of a paper. Raises DataError for a
-    figure that does not exist or has nothing to show, and for other suffixes.
+    By default a PDF is as wide as a column of a paper, and others are as wide as those of a page. Raises
+    DataError for a figure that does not exist or has nothing to show, and for other suffixes.
     """
     suffix = ".pdf" if out is None else out.suffix.lower()
-    if suffix not in (".svg", ".pdf"):
-        raise DataError(f"{out}: figures are written as SVG or PDF", "use a name that ends in .svg or .pdf")
-    width_inches = width_inches or (WIDTH_INCHES if suffix == ".svg" else PAPER_INCHES)
+    if suffix not in _WRITERS:
+        raise DataError(
+            f"{out}: figures are written as SVG, PDF or PNG",
+            f"use a name that ends in {' or '.join(_WRITERS)}",
+        )
+    width_inches = width_inches or (PAPER_INCHES if suffix == ".pdf" else WIDTH_INCHES)
     with house_style(width_inches):
         figure = _drawn(folder, draw, name)
-        content = to_svg(figure) if suffix == ".svg" else to_pdf(figure)
+        content = _WRITERS[suffix](figure)
     if out is not None:
         with files.writing(out, "give another file"):
             files.write_file(out, content)
@@ -274,7 +280,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         "× baseline", [times[name] for name in names], values=[ratios[name] for name in names]
     )
     left_out, beside = left_out_of(groups, metrics)
-    speed = metric_columns(PAGE_SPEED, metrics, left_out, {beside: baseline})
+    speed = metric_columns((*PAGE_SPEED, *priced(metrics)), metrics, left_out, {beside: baseline})
     sums = metric_columns(PAGE_SUMS, metrics)
     on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(
@@ -297,7 +303,7 @@ def render(run: RunFolder, svgs: Mapping[str, bytes], comparison: SideBySide | N
         divided=legend(groups),
         spreads=spreads(groups),
         answers=answers_and_outlook(answered_in(run.summary)),
-        details=[text for group in answered_in(run.summary)[:GROUPS_MAX] if (text := details(group))],
+        details=details_of(answered_in(run.summary)),
         speed=speed,
         sums=sums,
         shown={column.name for column in (*speed, *sums)},

@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations, groupby
 from statistics import fmean, median
@@ -514,10 +514,10 @@ _TITLE_CHARACTERS = 120  # over a panel of full width
 
 def utilisation(run: RunFolder) -> Figure | None:
     """A panel for each variant, links coloured by how busy they were; None if nodes were not recorded."""
-    graphs_by_variant = graphs(run)
-    if not graphs_by_variant:
+    if run.nodes.is_empty():
         return None
-    panels = {name: graphs_by_variant[name] for name in _drawn_variants(run)}
+    is_drawn, variants_count = pl.col("variant").is_in(_drawn_variants(run)), run.nodes["variant"].n_unique()
+    panels = graphs(replace(run, nodes=run.nodes.filter(is_drawn)))
     is_beside = len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX
     columns = 2 if is_beside and not style.is_narrow() else 1
     drawings = [drawing_of(graph) for graph in panels.values()]
@@ -542,11 +542,7 @@ def utilisation(run: RunFolder) -> Figure | None:
         axes.set_title(title + used.get(name, ""), fontsize=9.5 if columns == 1 else 8)
     for axes in grid[len(panels) :]:
         axes.axis("off")
-    more = (
-        f", in {len(panels)} of {len(graphs_by_variant)} variants"
-        if len(graphs_by_variant) > len(panels)
-        else ""
-    )
+    more = f", in {len(panels)} of {variants_count} variants" if variants_count > len(panels) else ""
     figure.suptitle(f"How busy links were{more}", x=0.01, ha="left", size=11, weight="bold")
     style.busy_scale(figure, list(grid))
     if entries:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import SCORE_AT_TIME, TIME_TO_TARGET, Group, groups_in, telling
+from netfold.sim.report.answer import (
+    SCORE_AT_TIME,
+    TIME_TO_TARGET,
+    Entry,
+    Group,
+    answered_in,
+    groups_in,
+    listed,
+)
 from netfold.sim.report.hover_text import mark, mark_points
 from netfold.sim.report.training_curves import (
     TASKS_MAX,
@@ -141,10 +150,46 @@ def _looks(run: RunFolder) -> Looks:
     return {name: looks[name] for name in telling(run.summary, VARIANTS_MAX)}
 
 
+def telling(summary: Mapping[str, Any], count: int) -> list[str]:
+    """At most so many variants, without their jobs, that say most of a run; by name, in its order.
+
+    The winner of each group, the next, and the baseline; then, one after the other, what has no time, as it
+    is stalled, or has that which is farthest from those of all that are chosen.
+    """
+    names = list(dict.fromkeys(map(_network, summary["variants"])))
+    groups = answered_in(summary)
+    leaders = [entry for rank in range(2) for group in groups for entry in group.ranked[rank : rank + 1]]
+    leaders += [group.baseline for group in groups if group.baseline is not None]
+    chosen = list(dict.fromkeys(map(_network, leaders)))[:count]
+    paces = [
+        {_network(entry): math.log(pace) for entry in group.members if (pace := group.pace(entry))}
+        for group in groups
+    ]
+
+    def distance(name: str) -> float:
+        return max(
+            (
+                min((abs(known[name] - known[other]) for other in chosen if other in known), default=0.0)
+                for known in paces
+                if name in known
+            ),
+            default=math.inf,
+        )
+
+    while len(chosen) < min(count, len(names)):
+        chosen.append(max((name for name in names if name not in chosen), key=distance))
+    return [name for name in names if name in chosen]
+
+
+def _network(variant: Entry) -> str:
+    return str(variant["name"]).partition("/")[0]
+
+
 def not_drawn(run: RunFolder) -> str:
     """Which variants the figures of this file leave out, and why; empty if none."""
-    names = ", ".join(name for name in looks_of(run) if name not in _looks(run))
-    return names and f" Drawn are the first two, the baseline and those whose times differ most; not {names}."
+    names = [name for name in looks_of(run) if name not in _looks(run)]
+    drawn = " Drawn are the first two, the baseline and those whose times differ most; not "
+    return f"{drawn}{listed(names)}." if names else ""
 
 
 def is_far(times_us: Sequence[float]) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from netfold.sim.report import words
-from netfold.sim.report.answer import Group, answers, listed, place
+from netfold.sim.report.answer import Group, listed
+from netfold.sim.report.network_answer import answers_of
 from netfold.sim.results.metrics import DENSE_ELEMENT_BYTES
 
 
@@ -36,19 +37,27 @@ class SizeLine(NamedTuple):
     """How far the largest simulated time is from what is predicted from the size before, as a share of it."""
 
 
-def size_lines(groups: Sequence[Group]) -> list[SizeLine]:
-    """The variants of groups that differ in the size of their messages; none if no variant has two sizes.
+def size_lines(groups: Sequence[Group], *, is_ranked: bool = False) -> list[SizeLine]:
+    """The variants of groups that differ in the size of their messages, perhaps the ranked ones alone.
+
+    There are none if no variant has two sizes.
 
     Variants that train are left out: they have other messages where they train another model.
     """
     entries: dict[str, list[tuple[SizePoint, Mapping[str, Any]]]] = {}
     places = {}
     for group in groups:
-        for variant in group.sound:
-            name = group.name(variant)
+        known = [{dict(variant["axes"])[axis] for variant in group.members} for axis in group.axes]
+        for variant in group.ranked if is_ranked else group.sound:
+            name, values = group.name(variant), list[str]()
+            for axis, of_all in zip(group.axes, known, strict=True):
+                if len(of_all) > 1:
+                    values.append(dict(variant["axes"])[axis])
+                else:  # several runs have the size among their keys
+                    name = name.removeprefix(f"{dict(variant['axes'])[axis]}-")
             if variant.get("predictions") and variant["metrics"].get("loss") is None:
                 entries.setdefault(name, []).append((_point(variant), variant))
-                places[name] = place(group, variant) if len(group.axes) > 1 else (name, "")
+                places[name] = ("-".join(values[:-1]), values[-1]) if len(values) > 1 else (name, "")
     lines = []
     for name, sizes in entries.items():
         sizes.sort(key=lambda size: size[0])
@@ -79,20 +88,20 @@ def _beyond(last: SizePoint, variant: Mapping[str, Any]) -> tuple[tuple[float, f
 
 
 def answers_and_outlook(groups: Sequence[Group]) -> list[str]:
-    return [*answers(groups), *filter(None, [_outlook(size_lines(groups))])]
+    return [*answers_of(groups), *filter(None, [_outlook(size_lines(groups, is_ranked=True))])]
 
 
 def _outlook(lines: Sequence[SizeLine]) -> str:
-    """What is predicted to be the fastest with the largest messages; empty if nothing is predicted."""
-    ends = sorted((line.predicted[-1][1], line.name) for line in lines)
-    if not ends:
+    """What is predicted to be the fastest with the largest messages, and the next; empty if nothing is."""
+    if not lines:
         return ""
-    best, (slowest_us, slowest) = words.time(ends[0][0]), ends[-1]
-    tied = [line.name for line in lines if words.time(line.predicted[-1][1]) == best]
-    ratio = words.times(words.ratio(slowest_us, ends[0][0]))
-    before = f", {ratio} as fast as {slowest} ({words.time(slowest_us)})" * (slowest not in tied)
-    size = words.scaled(lines[0].predicted[-1][0], "B")
-    return f"{size}, predicted: {listed(tied)}, {best}{before}; {_sureness(lines)}"
+    names: dict[str, list[str]] = {}
+    for end_us, name in sorted((line.predicted[-1][1], line.name) for line in lines):
+        names.setdefault(words.time(end_us), []).append(name)
+    (best, fastest), *others = names.items()
+    text = f"{words.scaled(lines[0].predicted[-1][0], 'B')}, predicted: {listed(fastest)}, {best}"
+    text += "".join(f"; next: {listed(tied)}, {time}" for time, tied in others[:1])
+    return f"{text}; {_sureness(lines)}"
 
 
 def _sureness(lines: Sequence[SizeLine]) -> str:

@@ -76,11 +76,11 @@ def _draw(
     axes.plot(*zip(*predicted, strict=True), color=colour, linestyle="--", linewidth=1.0)
     rows: list[dict[str, Any]] = [
         {"variant": line.name, "is": kind, "size_bytes": size, metric: height}
-        for kind, points in (("simulated", zip(sizes, heights, strict=True)), ("predicted", predicted[1::3]))
+        for kind, points in (("simulated", zip(sizes, heights, strict=True)), ("predicted", predicted[-1:]))
         for size, height in points
     ]
     mark_points(axes, [(row["size_bytes"], row[metric]) for row in rows], rows)
     axes.set(xscale="log", yscale="log")
     plain_ticks(axes.xaxis, axes.get_xlim())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size / 1e6:g} MB"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: words.scaled(size, "B")))
     axes.grid(color=style.LIGHT_GREY, linewidth=0.6)

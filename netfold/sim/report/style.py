@@ -48,6 +48,7 @@ NARROW_INCHES = 5.0
 """Figures that are narrower have panels below each other, and shorter texts."""
 _FONT_POINTS, _PAPER_POINTS = 9.0, (7.0, 9.0)
 """The size of fonts on a page, and the least and most in a paper."""
+_PNG_DOTS_PER_INCH = 300
 _HATCHES = (
     *("", "....", "xxxx", "----", 4 * "\\"),
     *("++++", "oooo", "||||", "xx..", "--oo", "||.."),
@@ -170,6 +171,13 @@ def to_pdf(figure: Figure) -> bytes:
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every font
     canvas: Any = FigureCanvasPdf(figure)
     canvas.print_pdf(buffer, metadata=dict.fromkeys(("Creator", "Producer", "CreationDate")))
+    return buffer.getvalue()
+
+
+def to_png(figure: Figure) -> bytes:
+    """PNG for slides, without a program version."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_PNG_DOTS_PER_INCH, metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,7 +25,7 @@ from typing import Any
 
 import polars as pl
 
-from netfold.errors import DataError
+from netfold.errors import DataError, escaped
 from netfold.kernels.processor import instructions
 from netfold.sim import files
 from netfold.sim.files import (
@@ -365,7 +366,10 @@ def _require_free_name(name: str) -> None:
 
 def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
     digests = {}
-    for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
+    for name, content in {
+        "scenario.yaml": repeatable(run.scenario_text, "run", run.seed, run.sets),
+        **run.extra_files,
+    }.items():
         _write_below(folder / name, content)
     for label, steps in run.kept.items():
         if steps:
@@ -392,6 +396,15 @@ def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
         "checks.json": [asdict(check) for check in run.records.checks],
     }
     files.write_files(folder, {name: to_json(record, indent) for name, record in records.items()} | tables)
+
+
+def repeatable(scenario_text: bytes, verb: str, seed: int, sets: Sequence[str]) -> bytes:
+    """The scenario as given; if values were set, with the command that sets them as its last line."""
+    if not sets:
+        return scenario_text
+    words = ["netfold", verb, "scenario.yaml", "--seed", str(seed)]
+    command = shlex.join([*words, *(word for text in sets for word in ("--set", text))])
+    return scenario_text.removesuffix(b"\n") + f"\n# {escaped(command)}\n".encode()
 
 
 def _write_below(path: Path, content: bytes) -> None:

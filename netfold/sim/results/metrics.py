@@ -716,12 +716,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "test_score", Unit.SIGNED, "what it found; of `perplexity` and `loss` less is better",
         lambda v: v.last_test and v.last_test.test_score, better="higher", least=-1e300,
-        label="held-out data", sort="score", shown_if=is_tested, is_later=True,
+        label="held-out data", note="the last score", sort="score", shown_if=is_tested, is_later=True,
     ),
     Metric(
-        "target", Unit.SIGNED,
-        "the score that is to be reached; this and the next three are there where a scenario has one",
+        "target", Unit.SIGNED, "the score to reach; this and the next three exist where a scenario has one",
         lambda v: v.fact.target, least=-1e300, applies=_aims, shown_if=has_target,
+        note="what it took to reach the score: steps, simulated time, bytes that a worker sent and received",
     ),
     Metric(
         "steps_to_target", Unit.COUNT,

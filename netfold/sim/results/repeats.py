@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -117,9 +118,20 @@ def _scores(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _only_first(warnings: Sequence[str]) -> list[str]:
-    """Warnings, each about a variant once."""
-    named = (text.partition(": ") for text in warnings)
-    return list(dict.fromkeys(f"{first_name(name)}{colon}{text}" for name, colon, text in named))
+    """Warnings, each about a variant once: of further seeds those that differ in more than numbers."""
+    named = [text.partition(": ") for text in warnings]
+    wordings = {(name, _without_numbers(text)) for name, _, text in named}
+    return list(
+        dict.fromkeys(
+            f"{first_name(name)}{colon}{text}"
+            for name, colon, text in named
+            if MARK not in name or (first_name(name), _without_numbers(text)) not in wordings
+        )
+    )
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "", text)
 
 
 def _worse_seeds(by_name: Mapping[str, Sequence[Mapping[str, Any]]], seeds: Sequence[int]) -> list[str]:

@@ -160,6 +160,10 @@ def _choose(plan: Plan, names: Sequence[str]) -> Plan:
     return replace(plan, variants=tuple(variant for variant in plan.variants if variant.name in names))
 
 
+_WRITTEN_MIN = 1 / 16
+"""The share of the finished variants that are new when all are written again: of many that takes long."""
+
+
 class _Run:
     """The finished variants, and the folder that they are written to."""
 
@@ -186,14 +190,16 @@ class _Run:
             self._unfinished.take_over(scenario.name, name)
 
     def simulate(self, progress: Progress) -> None:
-        """Run all variants, one after the other; each is written when it ends."""
+        """Run all variants, one after the other, and write those that have ended."""
         jobs = [job for variant in self.plan.variants for job in variant.jobs]
         with compiling(progress, jobs):
             for result in _simulate(self.plan, progress, self._keeper):
                 self._files.require_unchanged()
                 self.results.append(result)
-                if len(self.results) < len(self.plan.variants):
-                    self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
+                done = len(self.results)
+                is_due = done - self._unfinished.variants_count >= _WRITTEN_MIN * done
+                if is_due and done < len(self.plan.variants):
+                    self._unfinished.write(self._data(), done, len(self.plan.variants))
                     if self._keeper is not None and self._unfinished.path is not None:
                         self._keeper.store.note_unfinished(self._unfinished.path.name)
 

@@ -29,7 +29,7 @@ from netfold.sim.plan.memory_footprint import available_bytes
 from netfold.sim.report.words import format_count
 from netfold.sim.results import summary
 from netfold.sim.results.file_formats import parquet_bytes
-from netfold.sim.results.folder import circumstances, point_latest, to_json
+from netfold.sim.results.folder import circumstances, point_latest, repeatable, to_json
 from netfold.sim.run.compiling import compile_engine, is_cold
 from netfold.sim.run.progress import silent
 from netfold.sim.scenario.load import Given, Scenario, load, running_code, scenario_of, sets_of
@@ -303,7 +303,7 @@ def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progre
         raise
     results = running.finished()
     contents = {
-        "scenario.yaml": scenario.source_text,
+        "scenario.yaml": repeatable(scenario.source_text, "sweep", scenario.seed, scenario.sets),
         "run.json": to_json(
             {**circumstances(started_at, time.perf_counter() - started_s), **expected()._asdict()}
         ),

@@ -376,9 +376,9 @@ class SweepResult(VerbResult):
     def table(self) -> Table:
         """The fastest variant of every point, or of the first points of many."""
         rows = list(itertools.islice(fastest(self.grid), ROWS_MAX))
-        extra_columns = [name for name in ("group",) if any(row[name] for row in rows)]
-        cells = [*extra_columns, "variant", "time", "by", "bottleneck", "baseline", "times"]
-        table = Table(*(path for path, _ in self.grid.keys), *extra_columns, *HEADINGS)
+        group, cost = ([name] * any(row[name] for row in rows) for name in ("group", "cost"))
+        cells = [*group, "variant", "time", "by", "bottleneck", "baseline", "times", *cost]
+        table = Table(*(path for path, _ in self.grid.keys), *group, *HEADINGS, *cost)
         for row in rows:  # Text: brackets are no markup
             table.add_row(*map(Text, (*row["key"], *(row[name] for name in cells))))
         return table
@@ -481,6 +481,7 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
     columns = [column for _, column in grid.keys]
     if len(grid.values("variant")) < 2 or not columns:
         return
+    is_priced = "cost_usd" in grid.good.columns and grid.good["cost_usd"].n_unique() > 1
     for group in grid.good.partition_by([*columns, "group"], maintain_order=True):
         first = group.row(0, named=True)
         means = (
@@ -491,6 +492,8 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
         times = dict(means.rows())
         best, *others = [words.time(time) for time in times.values()]
         tied = list(times)[: 1 + others.count(best)]
+        rows = {row["variant"]: row for row in reversed(group.to_dicts())}  # those of the first seed
+        costs = [words.money(rows[name]["cost_usd"]) for name in tied] if is_priced else []
         yield {
             "key": [value_text(column, first[column]) for column in columns],
             "group": first["group"],
@@ -498,7 +501,8 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
             "time": best,
             "time_us": times[tied[0]],
             "by": BY_NAME[first["by"]].title,
-            "bottleneck": group.filter(pl.col("variant") == tied[0])["bottleneck"][0],
+            "bottleneck": rows[tied[0]]["bottleneck"],
+            "cost": " and ".join(costs),
             "baseline": first["baseline"] or words.NOTHING,
             "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
         }

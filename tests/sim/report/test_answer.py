@@ -234,7 +234,7 @@ def entry(name: str, time_us: float | None, workload: Mapping[str, Any] = MLP, *
         **{"is_uncompressed": more.pop("plain", False), "replays_times": more.pop("replays", False)},
         **({"stay": {}} if more.pop("stays", False) else {}),
         **{key: more.pop(key) for key in ("scores", "chance", "axes", "seeds", "spread") if key in more},
-        "setup": {"workload": {**workload, **more.pop("choices", {})}},
+        "setup": {"workload": {**workload, **more.pop("choices", {})}, "topology": more.pop("topology", {})},
         "metrics": metrics | more,
     }
 
@@ -426,6 +426,42 @@ def test_a_lossy_winner_says_so(nmse: float | None, told: str) -> None:
     assert details(groups_of(lossy)[0]) == told
 
 
+LINK = {"cause": "link", "where": "h0->s0", "alike": 0, "share": 0.9, "time_us": 1.0, "busy": 0.9, "hosts": 0}
+LINK |= {"faster": None, "following_busy": None}
+
+
+def test_in_brief_neither_rounding_nor_the_bottleneck_is_told() -> None:
+    """The table has the bottleneck, and what is rounded as float32 sums are is no loss."""
+    rounded = [entry("a", 1.0, bit_exact=False, nmse=9e-14, bounds=[LINK]), entry("b", 2.0, plain=True)]
+    (group,) = groups_of(rounded)
+
+    assert details(group, is_brief=True) == ""
+    assert details(group).startswith(
+        "a: its sums are rounded, as float32 sums are, NMSE 9.00e-14; bottleneck:"
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ((0.8, 0.9, 0.7), "accuracy at the end: 80.0 %; b: 90.0 %; c: 70.0 %"),
+        ((0.8, 0.9, 0.9), "accuracy at the end: 80.0 %; b and c: 90.0 %"),
+        ((0.8, 0.8, 0.9), "accuracy at the end: 80.0 %, as b; c: 90.0 %"),
+        ((0.8, 0.8, 0.8), "accuracy at the end: 80.0 %, as all others"),
+        ((0.8, 0.8, None), "accuracy at the end: 80.0 %, as all others"),
+    ],
+)
+def test_beside_the_winner_the_scores_of_the_others_are_told(
+    scores: tuple[float | None, ...], told: str
+) -> None:
+    trained = [
+        reaching(name, 10.0, target_us, test_score=score)
+        for name, target_us, score in zip("abc", (1.0, 2.0, 3.0), scores, strict=True)
+    ]
+
+    assert details(groups_of(trained)[0]) == f"a: {told}"
+
+
 @pytest.mark.parametrize(("slower_us", "sent"), [(102.0, 2e6), (101.0, 2e6), (101.0, 1e5), (102.1, 2e6)])
 def test_a_margin_below_the_known_error_of_the_model_is_called_so(slower_us: float, sent: float) -> None:
     near = [entry("a", 100.0, payload_bytes_up=sent), entry("b", slower_us), entry("c", 300.0, plain=True)]
@@ -590,6 +626,18 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
     )
 
 
+@pytest.mark.parametrize(("cost_usd", "headings"), [(41e3, ["cost"]), (27.6e3, [])])
+def test_prices_are_compared_where_they_differ(
+    write: Callable[..., Path], cost_usd: float, headings: list[str]
+) -> None:
+    whole = run_data(RING, LOSSLESS).summary
+    for variant, price in zip(whole["variants"], (27.6e3, cost_usd), strict=True):
+        variant["metrics"]["cost_usd"] = price
+    columns = compare([write(RING, LOSSLESS, summary=whole)]).columns()
+
+    assert [column.heading for column in columns if column.heading == "cost"] == headings
+
+
 def test_terminal_table_fits_a_hundred_columns() -> None:
     long = replace(LOSSLESS, name="lossless-with-a-name-that-goes-on", verdict="fail")
     lines = terminal(100, summary(RING, long))
@@ -620,6 +668,21 @@ def test_the_columns_answer_the_question_and_give_way_to_long_names() -> None:
     ]
     assert headings(chosen) == ["variant", "steps", "× baseline", "payload_bytes_up", "verdict"]
     assert not any(line.startswith("time of") for line in lines)
+    for table, hidden in (
+        (lines, ["1 more column"]),
+        (terminal(200, long, columns=""), ["3 more columns"]),
+        (chosen, []),
+    ):
+        assert re.findall(r"(\d+ more columns?): --columns all$", "\n".join(table), re.MULTILINE) == hidden
+
+
+def test_every_column_is_explained_on_request() -> None:
+    trained = replace(RING, losses=(2.3, 1.87), accuracies=(0.5, 0.942), target=0.9)
+    told = summary(trained, replace(LOSSLESS, bit_exact=False))
+    lines = terminal(1000, told, columns="all", is_verbose=True)
+    explained = next(line for line in lines if "× baseline: " in line)
+
+    assert [name for name in headings(lines)[1:] if f"{name}: " not in explained] == []
 
 
 @pytest.mark.parametrize(

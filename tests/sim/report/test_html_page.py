@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -252,11 +253,23 @@ def test_a_figure_for_a_document_is_that_of_the_page_in_any_width(tmp_path: Path
     assert out.read_bytes() == (folder / "figures" / "throughput.svg").read_bytes()
     assert b'width="504pt"' in build_figure(folder, "throughput", 7, out).read_bytes()
     assert build_figure(folder, "throughput", out=tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(DataError, match=r"throughput.png: figures are written as SVG or PDF") as refused:
-        build_figure(folder, "throughput", out=tmp_path / "throughput.png")
-    assert refused.value.hint == "use a name that ends in .svg or .pdf"
+    with pytest.raises(DataError, match=r"throughput.jpg: figures are written as SVG, PDF or PNG") as refused:
+        build_figure(folder, "throughput", out=tmp_path / "throughput.jpg")
+    assert refused.value.hint == "use a name that ends in .svg or .pdf or .png"
     with pytest.raises(UnwrittenError, match="cannot write"):
         build_figure(folder, "throughput", out=tmp_path / "missing" / "throughput.svg")
+
+
+def test_a_figure_for_slides_has_300_dots_per_inch_and_the_same_bytes(tmp_path: Path) -> None:
+    """By PNG's IHDR and pHYs: 300 dots per inch are 11,811 per metre."""
+    folder = write_run(tmp_path, run_data(RING, LOSSLESS))
+    first = build_figure(folder, "throughput", out=tmp_path / "a.png").read_bytes()
+
+    assert first[:16] == b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+    assert struct.unpack(">I", first[16:20]) == (9 * 300,)
+    assert b"pHYs" + struct.pack(">IIB", 11811, 11811, 1) in first
+    assert b"tEXt" not in first
+    assert build_figure(folder, "throughput", out=tmp_path / "b.png").read_bytes() == first
 
 
 def test_in_a_paper_fonts_are_readable_and_hatches_tell_colours_apart(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def test_files(folder: Path) -> None:
     names = ("faults", "links", "nodes", "notes", "phases", "rounds", "series", "steps")
     texts = {"checks.json", "run.json", "scenario.yaml", "summary.json"}
     assert files == {f"{name}.parquet" for name in names} | texts | {"my net.json", "graphs/b.json"}
-    assert (folder / "scenario.yaml").read_bytes() == SCENARIO
+    command = b"# netfold run scenario.yaml --seed 7 --set seed=7\n"
+    assert (folder / "scenario.yaml").read_bytes() == SCENARIO + command
     assert (folder / "my net.json").read_bytes() == b"{}"
     assert (folder / "graphs" / "b.json").read_bytes() == b"b"
 

@@ -66,7 +66,14 @@ def test_what_has_no_mean_is_that_of_the_first_seed_and_the_verdict_that_of_the_
             entry("a", "pass", aggregation_time_us=1.0, steps=2, bit_exact=True, time_to_target_us=5.0),
             entry("a@7", "fail", aggregation_time_us=2.5, steps=3, bit_exact=False, time_to_target_us=None),
         ],
-        "warnings": ["a: slow", "a@7: slow", "a@7: late"],
+        "warnings": [
+            "a: slow",
+            "a: link 1 of 5",
+            "a: link 2 of 5",
+            "a@7: slow",
+            "a@7: link 3 of 4",
+            "a@7: late",
+        ],
         "injected": [{"variant": "a"}, {"variant": "a@7"}],
     }
 
@@ -81,7 +88,13 @@ def test_what_has_no_mean_is_that_of_the_first_seed_and_the_verdict_that_of_the_
         "time_to_target_us": None,
     }
     assert variant["spread"] == {"aggregation_time_us": [1.0, 2.5], "steps": [2, 3]}
-    assert joined["warnings"] == ["a: slow", "a: late", "a: does not pass with seed 7 (fail)"]
+    assert joined["warnings"] == [
+        "a: slow",
+        "a: link 1 of 5",
+        "a: link 2 of 5",
+        "a: late",
+        "a: does not pass with seed 7 (fail)",
+    ]
     assert joined["injected"] == [{"variant": "a"}]
 
 

@@ -493,8 +493,7 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
 ) -> None:
     result = run_to_its_exit(tmp_path, "--seed", "3")
 
-    expected = "tiny (0 of 1 steps done)\nwriting the results (1 of 1 steps done)\n"
-    assert (result.exit_code, result.stderr) == (0, expected)
+    assert (result.exit_code, result.stderr) == (0, "tiny (0 of 1 steps done)\n")
     assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
 
@@ -505,8 +504,7 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
 
     monkeypatch.setattr(netfold.sim.run.run, "compiling", as_if_cold)
     result = run_to_its_exit(tmp_path)
-    expected = "compiling kernels, once\ntiny (0 of 1 steps done)\n"
-    assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
+    assert (result.exit_code, result.stderr) == (0, "compiling kernels, once\n")
 
 
 def test_another_process_compiles_the_engine_while_the_run_waits(

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import netfold.sim.results.folder
 import netfold.sim.run.run
 import netfold.sim.run.variant
 import netfold.sim.scenario.load
@@ -487,6 +489,17 @@ def test_fewer_workers_than_the_file_has_are_a_warning(own: Path) -> None:
     assert run.rounds["nonzeros"].to_list() == [499, 10, 499]
 
 
+def test_the_kept_scenario_ends_with_the_command_that_repeats_the_run(own: Path, tmp_path: Path) -> None:
+    run_netfold(own, "--set", "workers=2", "--set", "topology={kind: star, hosts: 3}", "--seed", "5")
+    run = (own.parent / "runs" / "latest").resolve()
+    kept, _, command = (run / "scenario.yaml").read_text("utf-8").rpartition("# netfold run scenario.yaml ")
+    repeated = run_command("run", str(run / "scenario.yaml"), *shlex.split(command), "--out", str(tmp_path))
+
+    assert kept == own.read_text("utf-8")
+    assert repeated.exit_code == 0
+    assert load(tmp_path / "latest").summary == load(run).summary
+
+
 def test_more_workers_than_the_file_has_are_refused(own: Path) -> None:
     result = run_netfold(own, "--set", "workers=4", "--set", "topology.hosts=4")
 
@@ -587,6 +600,21 @@ def test_a_scenario_is_read_once_and_each_variant_is_summed_up_once(
 
     assert (result.exit_code, read) == (0, [tmp_path / "three.yaml"])
     assert summed == [["first"], ["second"], ["third"]]
+
+
+def test_many_variants_are_written_more_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a sixteenth of them is new: the 17th and 18th together, and never the last ones."""
+    written, write_run = list[int](), netfold.sim.results.folder.write_run
+
+    def writes(out_dir: Path, data: Any, suffix: str) -> Path:
+        written.append(int(suffix.split("-")[2]))
+        return write_run(out_dir, data, suffix)
+
+    monkeypatch.setattr(netfold.sim.results.folder, "write_run", writes)
+    result = run_three_variants(tmp_path, "--set", "seeds=8")
+
+    assert (result.exit_code, folders(tmp_path)) == (0, ["1"])
+    assert written == [*range(1, 17), 18, 20, 22]
 
 
 def test_the_first_variant_leaves_nothing_to_keep(tmp_path: Path, after: Any) -> None:

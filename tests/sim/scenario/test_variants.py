@@ -238,7 +238,7 @@ def test_the_terminal_divides_by_the_baseline(tmp_path: Path) -> None:
     result = run_command("run", f"{tmp_path}/b.yaml", "--out", f"{tmp_path}/runs", "--no-report")
 
     assert result.exit_code == 0, result.output
-    assert "× baseline: how many times as fast as tree," in result.output
+    assert "× baseline: speedup over tree," in result.output
 
 
 TWO = """\

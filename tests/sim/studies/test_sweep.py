@@ -678,6 +678,17 @@ def test_the_fastest_is_one_whose_checks_hold() -> None:
     ]
 
 
+def test_what_the_fastest_cost_is_told_where_prices_differ() -> None:
+    found = grid({"workers": [4, 8]})
+    prices = pl.when(pl.col("variant") == "ring").then(27_600.0).otherwise(41_000.0)
+
+    assert [row["cost"] for row in fastest(found)] == ["", ""]
+    priced = Grid(found.frame.with_columns(cost_usd=prices), found.keys)
+    assert [row["cost"] for row in fastest(priced)] == ["$27.6k", "$27.6k"]
+    equal = Grid(found.frame.with_columns(cost_usd=pl.lit(27_600.0)), found.keys)
+    assert [row["cost"] for row in fastest(equal)] == ["", ""]
+
+
 def aiming(times: Mapping[tuple[int, int, str], float | None]) -> Grid:
     """Trainings to 99 %, by workers, seed and variant; scores at the end are 10 % for each worker."""
     rows = [
