@@ -110,7 +110,9 @@ def results_table(
     measured, beside, hidden_count = _measured(variants, groups, columns, width)
     at = 1 + next((index for index, column in enumerate(measured) if column.name == beside), len(measured))
     table_columns = [others[0], *measured[:at], ratios, *measured[at:], *last]
-    explained = table_columns if is_verbose else [ratios]
+    explained = (
+        table_columns if is_verbose else [*(part for part in measured if part.name == "target"), ratios]
+    )
     notes = [
         *_without_compute(variants),
         "; ".join([column.note for column in explained if column.note] + _hidden(hidden_count)),

@@ -32,15 +32,20 @@ class SizeLine(NamedTuple):
     """Where it is in a grid; of others the name, and nothing."""
     simulated: tuple[SizePoint, ...]
     predicted: tuple[tuple[float, float], ...]
-    """Size in bytes and time in µs; it begins at the largest size that was simulated."""
+    """Size in bytes and time in µs; it begins at the largest size that was simulated. Empty if nothing is
+    predicted of the variant, or if the prediction is too far off."""
     off: float
     """How far the largest simulated time is from what is predicted from the size before, as a share of it."""
+
+
+_OFF_MAX = 0.1
+"""A prediction that is farther off leaves out what decides, such as a window."""
 
 
 def size_lines(groups: Sequence[Group], *, is_ranked: bool = False) -> list[SizeLine]:
     """The variants of groups that differ in the size of their messages, perhaps the ranked ones alone.
 
-    There are none if no variant has two sizes.
+    There are none if no variant has two sizes, or nothing is predicted.
 
     Variants that train are left out: they have other messages where they train another model.
     """
@@ -55,17 +60,16 @@ def size_lines(groups: Sequence[Group], *, is_ranked: bool = False) -> list[Size
                     values.append(dict(variant["axes"])[axis])
                 else:  # several runs have the size among their keys
                     name = name.removeprefix(f"{dict(variant['axes'])[axis]}-")
-            if variant.get("predictions") and variant["metrics"].get("loss") is None:
+            metrics = variant["metrics"]
+            if metrics.get("loss") is None and metrics.get("aggregation_time_us") is not None:
                 entries.setdefault(name, []).append((_point(variant), variant))
                 places[name] = ("-".join(values[:-1]), values[-1]) if len(values) > 1 else (name, "")
     lines = []
     for name, sizes in entries.items():
         sizes.sort(key=lambda size: size[0])
         if sizes[0][0].size_bytes < sizes[-1][0].size_bytes:
-            simulated = tuple(point for point, _ in sizes)
-            off = abs(_lacks_us(*sizes[-1]) - _lacks_us(*sizes[-2])) / simulated[-1].time_us
-            lines.append(SizeLine(name, places[name], simulated, _beyond(*sizes[-1]), off))
-    return lines
+            lines.append(SizeLine(name, places[name], tuple(point for point, _ in sizes), *_beyond(sizes)))
+    return lines if any(line.predicted for line in lines) else []
 
 
 def _point(variant: Mapping[str, Any]) -> SizePoint:
@@ -80,11 +84,17 @@ def _lacks_us(point: SizePoint, variant: Mapping[str, Any]) -> float:
     return float(point.time_us - variant["metrics"]["predicted_time_us"])
 
 
-def _beyond(last: SizePoint, variant: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    """What is predicted from the largest size on."""
+def _beyond(
+    sizes: Sequence[tuple[SizePoint, Mapping[str, Any]]],
+) -> tuple[tuple[tuple[float, float], ...], float]:
+    """What is predicted from the largest size on, and how far off it is."""
+    (before, smaller), (last, variant) = sizes[-2:]
+    if not (smaller.get("predictions") and variant.get("predictions")):
+        return (), 0.0
     lacks_us = _lacks_us(last, variant)
+    off = abs(lacks_us - _lacks_us(before, smaller)) / last.time_us
     larger = [(size, us + lacks_us) for size, us in variant["predictions"] if size > last.size_bytes]
-    return ((last.size_bytes, last.time_us), *larger)
+    return ((last.size_bytes, last.time_us), *larger) if off <= _OFF_MAX else (), off
 
 
 def answers_and_outlook(groups: Sequence[Group]) -> list[str]:
@@ -93,15 +103,18 @@ def answers_and_outlook(groups: Sequence[Group]) -> list[str]:
 
 def _outlook(lines: Sequence[SizeLine]) -> str:
     """What is predicted to be the fastest with the largest messages, and the next; empty if nothing is."""
-    if not lines:
+    predicted = [line for line in lines if line.predicted]
+    if not predicted:
         return ""
     names: dict[str, list[str]] = {}
-    for end_us, name in sorted((line.predicted[-1][1], line.name) for line in lines):
+    for end_us, name in sorted((line.predicted[-1][1], line.name) for line in predicted):
         names.setdefault(words.time(end_us), []).append(name)
     (best, fastest), *others = names.items()
-    text = f"{words.scaled(lines[0].predicted[-1][0], 'B')}, predicted: {listed(fastest)}, {best}"
+    text = f"{words.scaled(predicted[0].predicted[-1][0], 'B')}, predicted: {listed(fastest)}, {best}"
     text += "".join(f"; next: {listed(tied)}, {time}" for time, tied in others[:1])
-    return f"{text}; {_sureness(lines)}"
+    if len(predicted) < len(lines):
+        text += f"; not predicted: {listed([line.name for line in lines if not line.predicted])}"
+    return f"{text}; {_sureness(predicted)}"
 
 
 def _sureness(lines: Sequence[SizeLine]) -> str:

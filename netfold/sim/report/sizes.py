@@ -73,7 +73,8 @@ def _draw(
     axes.fill_between(sizes, least, most, color=colour, alpha=0.25, linewidth=0)
     axes.plot(sizes, heights, color=colour, marker=sign, markersize=4)
     predicted = [(size, value(size, time_us)) for size, time_us in line.predicted]
-    axes.plot(*zip(*predicted, strict=True), color=colour, linestyle="--", linewidth=1.0)
+    if predicted:
+        axes.plot(*zip(*predicted, strict=True), color=colour, linestyle="--", linewidth=1.0)
     rows: list[dict[str, Any]] = [
         {"variant": line.name, "is": kind, "size_bytes": size, metric: height}
         for kind, points in (("simulated", zip(sizes, heights, strict=True)), ("predicted", predicted[-1:]))

@@ -721,7 +721,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "target", Unit.SIGNED, "the score to reach; this and the next three exist where a scenario has one",
         lambda v: v.fact.target, least=-1e300, applies=_aims, shown_if=has_target,
-        note="what it took to reach the score: steps, simulated time, bytes that a worker sent and received",
+        note="steps, simulated time, and bytes sent and received by a worker, until the score was reached",
     ),
     Metric(
         "steps_to_target", Unit.COUNT,

@@ -246,12 +246,12 @@ class Simulation:
         return StepBounds(network, job.hosts, schedule, is_serial=is_serial)
 
     def _prediction(self, job: JobPlan) -> PredictedTime | None:
-        """What is predicted of it alone; None: of its collective nothing is."""
+        """None if nothing is predicted: of its collective, beside other jobs, or with faults."""
         predict = collectives()[job.collective.kind].predict
-        if predict is None or len(job.hosts) < 2:
+        is_disturbed = len(self.variant.jobs) > 1 or self.variant.faults.faults
+        if predict is None or len(job.hosts) < 2 or is_disturbed:
             return None
-        index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
-        return predict(job.collective, self.variant.network, job.hosts, self.variant.seed, index)
+        return predict(job.collective, self.variant.network, job.hosts, self.variant.seed, 0)
 
     def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
         """Of packets between hosts, where they may overtake each other."""

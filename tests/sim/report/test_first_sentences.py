@@ -203,7 +203,7 @@ def test_networks_of_several_prices_are_compared_once_for_all_sizes() -> None:
     ]
     assert details_of(groups) == [
         "cost: star $27.6k, mesh $41.0k; all networks $27.6k to $41.0k",
-        "failure: without s0, mesh takes -5.00 % longer",
+        "failure: without s0, mesh takes 5.00 % less",
         "why mesh (large): its links are the bottleneck for 10.0 µs, against 11.0 µs for star, "
         "whose bottleneck is star-link +2",
         "how sure: 3 seeds, whose times differ by up to 2.00 %; the next is 10.0 % slower or more, while "
@@ -244,6 +244,22 @@ def test_messages_of_several_runs_have_a_line_for_each_variant_of_each_run() -> 
         (f"{name} of run {run}", (run, name)) for name in ("mesh", "star") for run in ("1", "2")
     }
     assert all([point.size_bytes for point in line.simulated] == [1000.0, 10_000.0] for line in lines)
+
+
+def test_what_is_not_predicted_or_far_off_is_named() -> None:
+    """With 10 kB, the closed form lacks 5 µs of 20 for mesh, and 20 of 100 for star; with 1 kB, 4."""
+    variants = sized("small", 250, {"mesh": 4.0, "star": 5.0})
+    variants += sized("large", 2500, {"mesh": 20.0, "star": 100.0})
+    variants[3]["metrics"]["predicted_time_us"] = 80.0
+    told = (
+        "100 kB, predicted: mesh, 205 µs; not predicted: star; "
+        "10.0 kB, predicted in the same way from 1.00 kB, is at most 5.00 % off"
+    )
+
+    assert answers_and_outlook(groups_of(variants))[-1] == told
+    variants[3]["metrics"]["predicted_time_us"] = 95.0
+    del variants[3]["predictions"]
+    assert answers_and_outlook(groups_of(variants))[-1] == told
 
 
 def test_of_what_trains_nothing_is_predicted() -> None:
