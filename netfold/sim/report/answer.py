@@ -764,12 +764,12 @@ _ROUNDING = 1e-13
 def _quality(group: Group, first: Entry, is_brief: bool) -> str:
     """What the sums and the score of the first variant lack; not that sums are rounded, if brief."""
     metrics, parts = first["metrics"], []
-    if metrics.get("test_score") is not None and group.question is not SCORE_AT_TIME:
-        parts.append(_last_scores(group, first))
     if "bit_exact" in metrics and is_lossy(metrics):
         error = metrics["nmse"]
         is_rounded = error is not None and error < _ROUNDING
         text = "its sums are rounded, as float32 sums are" if is_rounded else "its sums are not exact"
         if not (is_brief and is_rounded):
             parts.append(text + ("" if error is None else f", NMSE {words.error(error)}"))
+    if metrics.get("test_score") is not None and group.question is not SCORE_AT_TIME:
+        parts.append(_last_scores(group, first))
     return "; ".join(parts)
