@@ -296,7 +296,7 @@ class Group:
 
 
 def failures(variant: Entry) -> list[str]:
-    """The links and switches that its network is without."""
+    # The links and switches that its network is without.
     return [*variant.get("setup", {}).get("topology", {}).get("without", ())]
 
 

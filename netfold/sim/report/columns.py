@@ -167,7 +167,7 @@ def left_out_of(groups: Sequence[Group], variants: Sequence[Values]) -> tuple[se
 
 
 def priced(variants: Sequence[Values]) -> tuple[str, ...]:
-    """The metric of what networks cost, if they differ in it."""
+    # The metric of what networks cost, if they differ in it.
     return ("cost_usd",) if len({values.get("cost_usd") for values in variants}) > 1 else ()
 
 

@@ -71,7 +71,7 @@ def _longer(group: Group, variant: Entry, than: Entry) -> float:
 
 
 def _margin(group: Group) -> float:
-    """How much longer the next takes than the first, as a share."""
+    # How much longer the next takes than the first, as a share.
     return _longer(group, *(tied[0] for tied in reversed(_podium(group))))
 
 

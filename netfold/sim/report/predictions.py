@@ -80,7 +80,7 @@ def _point(variant: Mapping[str, Any]) -> SizePoint:
 
 
 def _lacks_us(point: SizePoint, variant: Mapping[str, Any]) -> float:
-    """What the closed form lacks of a simulated time."""
+    # What the closed form lacks of a simulated time.
     return float(point.time_us - variant["metrics"]["predicted_time_us"])
 
 

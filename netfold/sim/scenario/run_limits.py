@@ -104,7 +104,7 @@ class JobSize:
 
     @property
     def at_once(self) -> int:
-        """Elements of the buckets in flight, and of one that some workers have begun and others not."""
+        # Elements of the buckets in flight, and of one that some workers have begun and others not.
         return min(self.elements, (self.buckets_in_flight + 1) * self._largest_bucket)
 
     @cached_property

@@ -64,7 +64,7 @@ class Losses:
 
     @property
     def ranks(self) -> dict[str, Rank]:
-        """By figure: the bisection, then the collectives."""
+        # By figure: the bisection, then the collectives.
         return {figure: self._rank(figure) for figure in (BISECTION, *self.collectives)}
 
     def _rank(self, figure: str) -> Rank:
