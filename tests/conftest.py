@@ -58,6 +58,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.unfreeze = lambda: None
+    gc.set_threshold(100_000, 20, 20)  # Python's default is 700 new objects; netfold's command has 500 000
 
 
 _TABLES: dict[tuple[str, int], NDArray[np.uint8]] = {}
