@@ -100,13 +100,15 @@ def _losses(groups: Sequence[Group]) -> list[str]:
             key = group.name(whole), listed(failures(variant))
             shares.setdefault(key, []).append(_longer(group, variant, whole))
     return [
-        f"failure: without {lost}, {name} takes {_percents(*map(abs, longer))} {_comparative(longer)}"
+        f"failure: without {lost}, {name} takes {_in_words(longer)}"
         for (name, lost), longer in shares.items()
     ]
 
 
-def _comparative(longer: Sequence[float]) -> str:
-    return "less" if max(longer) < 0 else "longer" if min(longer) >= 0 else "less or longer"
+def _in_words(longer: Sequence[float]) -> str:
+    if (told := _percents(*map(abs, longer))) == "0 %":
+        return "as long as before"
+    return f"{told} {'less' if max(longer) < 0 else 'longer' if min(longer) >= 0 else 'less or longer'}"
 
 
 def _why(groups: Sequence[Group]) -> list[str]:

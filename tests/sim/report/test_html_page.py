@@ -156,7 +156,7 @@ def test_a_page_of_three_runs_answers_as_compare_does(
     names = [f"{fake.name} of run {number}" for number, fakes in enumerate(runs, 1) for fake in fakes]
 
     assert comparison.report(tmp_path / "page").read_bytes() == page.read_bytes()
-    told = text.replace("&#34;", "&quot;").replace("<span>; ", "; ").replace("</span>.</p>", ".</p>")
+    told = text.replace("&#34;", "&quot;").replace("<span>; ", "; ").replace(".</span></p>", ".</p>")
     assert f'<p class="answer">{html.escape(comparison.answers[0])}.</p>' in told
     for number, folder in enumerate(folders, 1):
         assert f"run {number}: {folder}" in text
