@@ -19,7 +19,6 @@ from netfold.sim.report.training_curves import plain_ticks
 from netfold.sim.results.folder import RunFolder
 
 _ROW_INCHES = 2.1
-_MARKS = "os^Dv<>P"
 
 
 def message_sizes(run: RunFolder) -> Figure | None:
@@ -33,7 +32,7 @@ def message_sizes(run: RunFolder) -> Figure | None:
     columns = list(dict.fromkeys(line.place[1] for line in lines))
     names = list(dict.fromkeys(line.place[0] for line in lines))
     looks = dict(
-        zip(names, zip(itertools.cycle(style.VARIANT_COLOURS), itertools.cycle(_MARKS)), strict=False)
+        zip(names, zip(itertools.cycle(style.VARIANT_COLOURS), itertools.cycle(style.MARKERS)), strict=False)
     )
     shape = (2 * len(columns), 1) if style.is_narrow() else (2, len(columns))
     figure = style.new_figure(0.9 + _ROW_INCHES * shape[0])

@@ -49,6 +49,7 @@ NARROW_INCHES = 5.0
 _FONT_POINTS, _PAPER_POINTS = 9.0, (7.0, 9.0)
 """The size of fonts on a page, and the least and most in a paper."""
 _PNG_DOTS_PER_INCH = 300
+MARKERS = "os^Dv<>P"  # as many as colours of variants, and one for grey
 _HATCHES = (
     *("", "....", "xxxx", "----", 4 * "\\"),
     *("++++", "oooo", "||||", "xx..", "--oo", "||.."),

@@ -84,7 +84,7 @@ def cost_and_time(run: RunFolder) -> Figure | None:
     places = {variant["name"]: _place(group, variant) for group in groups for variant in _priced(group)}
     networks, chosen = (list(dict.fromkeys(names)) for names in zip(*places.values(), strict=True))
     colours = dict(zip(networks, itertools.cycle(style.VARIANT_COLOURS), strict=False))
-    signs = dict(zip(chosen, itertools.cycle("os^Dv<>P"), strict=False))
+    signs = dict(zip(chosen, itertools.cycle(style.MARKERS), strict=False))
     for axes, group in zip(panels, groups, strict=True):
         for variant in _priced(group):
             network, value = places[variant["name"]]

@@ -63,7 +63,11 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def _checked_percent(verdict: str) -> int:
-    return int(verdict.split()[1].replace("sums", "-1").replace("<1", "0"))
+    """Of a verdict "pass: …"; 0 for less than 1 %, and −1 if nothing is checked."""
+    if verdict == _UNCHECKED:
+        return -1
+    percent = verdict.removeprefix("pass: ").partition(" ")[0]
+    return 0 if percent == "<1" else int(percent)
 
 
 def entries(verdict: str) -> int:

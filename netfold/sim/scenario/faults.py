@@ -87,7 +87,7 @@ class FaultSite:
         ]
         matched: set[int] = set()
         for pattern in patterns:
-            is_edge = "-" in re.sub(r"\[[^]]*\]|->", "", pattern)
+            is_edge = "->" not in pattern and "-" in re.sub(r"\[[^]]*\]", "", pattern)
             named = edges if is_edge else [*names.items()]
             rows = [row for name, row in named if fnmatchcase(name, pattern)]
             if not rows:

@@ -116,7 +116,7 @@ def metric_text(name: str) -> Callable[[float], str]:
     return lambda value: words.scaled(value, "") if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
-_LOOKS = tuple(zip((*style.VARIANT_COLOURS, style.MIDDLE_GREY), "os^Dv<>P", strict=True))
+_LOOKS = tuple(zip((*style.VARIANT_COLOURS, style.MIDDLE_GREY), style.MARKERS, strict=True))
 _COLUMNS_MAX = 3
 """The most columns of a figure whose facets have one key."""
 _ROW_INCHES, _REST_INCHES = 2.5, 0.75

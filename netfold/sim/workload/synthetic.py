@@ -275,7 +275,7 @@ def _read_payload(value: object) -> object:
     (key, count), *others = value.items() if isinstance(value, Mapping) and value else [("", 0)]
     is_counted = key in ("shared", "sample") and type(count) is int and count > 0 and not others
     if not (is_counted or isinstance(value, SharedPayload | SampledPayload) or value in ("all", "none")):
-        forms = "all, none, {shared: COUNT} or {sample: COUNT}"
+        forms = "all, none, {shared: COUNT} or {sample: COUNT} with a COUNT of 1 or more"
         raise ValueError(f"must be {forms}, found {shown(value)}")
     return value
 

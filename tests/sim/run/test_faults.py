@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pytest
 import simpy
@@ -33,9 +34,11 @@ from netfold.sim.plan.plan import (
 from netfold.sim.results.records import FaultRecord, LinkRecord
 from netfold.sim.run.simulation import FaultDriver
 from netfold.sim.run.variant import VariantResult
-from netfold.sim.scenario.faults import JobWorkers, StartSkew, WorkerCrash, plan_faults
+from netfold.sim.scenario.faults import FaultSite, JobWorkers, StartSkew, WorkerCrash, plan_faults
+from netfold.topologies.kinds.star import star
+from netfold.topologies.network import compile_network
 from tests.examples import examples
-from tests.sim.scenes import BYTE_PS, RING, TINY, only, refused, simulate, small_star
+from tests.sim.scenes import BYTE_PS, LINK, RING, TINY, only, refused, simulate, small_star
 
 US, MS = 10**6, 10**9
 TIMED = TINY + "device: {kind: fixed, forward: 1ms, backward: 2ms, memory_rate: 1Gbps}\n"
@@ -95,6 +98,17 @@ def test_effects(tmp_path: Path, fault: str) -> None:
     (planned,) = only(tmp_path, f"faults=[{{{fault}}}]", text=TIMED).faults.faults
 
     assert (planned.effect, planned.extent) == EFFECTS[fault]
+
+
+@pytest.mark.parametrize("pattern", ["my-host->s-0", "my-*->s-0", "my-host-s-0"])
+def test_names_of_nodes_may_have_hyphens(pattern: str) -> None:
+    graph = nx.relabel_nodes(star(2, LINK), {"h0": "my-host", "s0": "s-0"})
+    network = compile_network(graph)
+    site = FaultSite(network, (), 0, lambda *told: ScenarioError("FILE", 1, *told))
+    both = {"my-host->s-0", "s-0->my-host"}
+
+    links = {network.link_names[link] for link in site.links([pattern])}
+    assert links == (both if "->" not in pattern else {"my-host->s-0"})
 
 
 def test_faults_keep_their_order_and_say_where_they_are(tmp_path: Path) -> None:

@@ -134,9 +134,9 @@ def test_sampled_buckets_are_checked_and_all_times_packets_and_bytes_are_the_sam
         assert getattr(part, table).equals(getattr(whole, table)), table
     left_out = {*VALUES, "max_error_over_bound"}
     assert part.rounds.drop(left_out).equals(whole.rounds.drop(left_out))
-    place = ["variant", "step", "bucket"]
+    round_keys = ["variant", "step", "bucket"]
     checked = part.rounds.filter(pl.col("merges_verified").is_not_null())
-    assert checked.equals(whole.rounds.join(checked, on=place, how="semi"))
+    assert checked.equals(whole.rounds.join(checked, on=round_keys, how="semi"))
     for variant in part.summary["variants"]:
         buckets = checked.filter(pl.col("variant") == variant["name"]).sort("bucket")
         assert buckets["bucket"].to_list() == [0, 1, 2, 3]
@@ -379,7 +379,9 @@ def test_bytes_that_depend_on_values_need_them(tmp_path: Path) -> None:
                 plan(tmp_path, payload_set, f"codec={{kind: {codec}}}")
         with pytest.raises(ScenarioError, match=f"payload {told} has {kept} gradients"):
             plan(tmp_path, payload_set, "codec={kind: fixed_point}", "keep=[gradients]")
-    forms = re.escape("must be all, none, {shared: COUNT} or {sample: COUNT}, found ")
+    forms = re.escape(
+        "must be all, none, {shared: COUNT} or {sample: COUNT} with a COUNT of 1 or more, found "
+    )
     wrong = {"some": "'some'"} | dict.fromkeys(
         ("{shared: 0}", "{shared: 2, of: 3}", "{sample: 0}", "{sample: -1}", "{sample: 2, shared: 2}", "{}"),
         "a mapping",
