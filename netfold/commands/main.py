@@ -148,43 +148,51 @@ def _netfold(
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
+VariantNames = Annotated[
+    list[str] | None,
+    typer.Option("--variant", metavar="NAME", help="Run only this variant; can be repeated."),
+]
+CheckpointSteps = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Write a checkpoint every N steps of a job, and after each variant."
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on from the checkpoint of a run that did not end.")
+]
+Native = Annotated[
+    bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
+]
+Columns = Annotated[
+    str,
+    typer.Option(
+        metavar="METRIC,…", help="Columns of the table, or all; by default what answers the question."
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the answer, the verdict and the folder.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Explain every column, and all that is not modelled.")
+]
+
+
 @app.command()
 def run(  # noqa: PLR0913  one argument an option
     file: ScenarioFile,
     sets: Sets = None,
     seed: Seed = None,
     out: Out = RUNS,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option("--variant", metavar="NAME", help="Run only this variant; can be repeated."),
-    ] = None,
-    checkpoint: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Write a checkpoint every N steps of a job, and after each variant."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint of a run that did not end.")
-    ] = False,
+    variant: VariantNames = None,
+    checkpoint: CheckpointSteps = None,
+    resume: Resume = False,
     no_code: NoCode = False,
-    native: Annotated[
-        bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
-    ] = False,
+    native: Native = False,
     no_report: NoReport = False,
-    columns: Annotated[
-        str,
-        typer.Option(
-            metavar="METRIC,…",
-            help="Columns of the table, or all; by default what answers the question.",
-        ),
-    ] = "",
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the answer, the verdict and the folder.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Explain every column, and all that is not modelled.")
-    ] = False,
+    columns: Columns = "",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: JsonOrTable = False,
 ) -> None:
     """Run all variants of a scenario, write a run folder and, once the table is printed, its report.

@@ -551,7 +551,11 @@ def _costs(group: Group) -> str:
     for variant in _first(group):
         prices.setdefault(words.money(variant["metrics"]["cost_usd"]), []).append(group.name(variant))
     texts = [f"{listed(names)} cost{'s' * (len(names) == 1)} {price}" for price, names in prices.items()]
-    return f"{', '.join(texts)}, all networks {words.money(min(costs))} to {words.money(max(costs))}"
+    return f"{', '.join(texts)}, {span_of_prices(costs)}"
+
+
+def span_of_prices(costs_usd: Sequence[float]) -> str:
+    return f"all networks {words.money(min(costs_usd))} to {words.money(max(costs_usd))}"
 
 
 def _left_out(group: Group) -> str:

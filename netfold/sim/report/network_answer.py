@@ -19,6 +19,7 @@ from netfold.sim.report.answer import (
     details,
     failures,
     listed,
+    span_of_prices,
 )
 from netfold.sim.report.bottleneck_text import because, place
 
@@ -88,7 +89,7 @@ def _cost(groups: Sequence[Group]) -> str:
     }
     all_usd = [variant["metrics"]["cost_usd"] for group in groups for variant in group.ranked]
     told = ", ".join(f"{name} {price}" for name, price in prices.items())
-    return f"cost: {told}; all networks {words.money(min(all_usd))} to {words.money(max(all_usd))}"
+    return f"cost: {told}; {span_of_prices(all_usd)}"
 
 
 def _losses(groups: Sequence[Group]) -> list[str]:
